@@ -1,0 +1,88 @@
+# Everything a newcomer needs is here: `make demo` runs the main job, `make test` the tests.
+# Both set up .venv first and need only Python 3.11+, make and a package index.
+
+PYTHON  ?= python3
+# Processes for the tests; pytest alone runs in one.
+WORKERS ?= 2
+
+VENV  := .venv
+BIN   := $(VENV)/bin
+# Newer than pyproject.toml and constraints.txt exactly when .venv agrees with them.
+STAMP := $(VENV)/.installed
+
+# Quiet unless asked: `make test V=1` echoes every command.
+ifndef V
+.SILENT:
+endif
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := help
+.PHONY: help setup test test-slow lint format types imports demo \
+        bench bench-reproduce bench-simulator bench-decisions clean distclean
+
+help: ## list the targets
+	awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: $(STAMP) ## create .venv with everything the other targets need
+
+define CHECK_VERSION
+import sys
+sys.exit(sys.version_info < (3, 11))
+endef
+export CHECK_VERSION
+
+$(STAMP): pyproject.toml constraints.txt
+	command -v $(PYTHON) >/dev/null || { \
+	  echo "error: '$(PYTHON)' was not found. Install Python 3.11 or newer, or name one: make $(MAKECMDGOALS) PYTHON=python3.12" >&2; exit 1; }
+	$(PYTHON) -c "$$CHECK_VERSION" || { \
+	  echo "error: Modelyard needs Python 3.11 or newer, '$(PYTHON)' is $$($(PYTHON) --version 2>&1). Name a newer one: make $(MAKECMDGOALS) PYTHON=python3.12" >&2; exit 1; }
+	$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
+	  echo "error: '$(PYTHON)' has no venv module. Install it (Debian and Ubuntu: apt install python3-venv) and run make again." >&2; exit 1; }
+	if [ -e $(VENV) ] && ! $(BIN)/python -c "$$CHECK_VERSION" 2>/dev/null; then \
+	  echo "error: $(VENV) is broken or older than Python 3.11. Remove it with 'make distclean' and run make again." >&2; exit 1; fi
+	test -x $(BIN)/python || { echo "creating $(VENV)"; $(PYTHON) -m venv $(VENV); }
+	echo "installing Modelyard and its tools into $(VENV)"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt uv
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --editable '.[dev]' \
+	  --constraint constraints.txt --build-constraint constraints.txt --compile-bytecode
+	touch $@
+
+test: lint types imports ## lint, check types and imports, run the quick tests
+	$(BIN)/pytest -n $(WORKERS) -m 'not slow'
+
+test-slow: setup ## run the slow tests
+	$(BIN)/pytest -n $(WORKERS) -m slow
+
+lint: setup ## check style and formatting
+	$(BIN)/ruff check --quiet .
+	$(BIN)/ruff format --check --quiet --diff .
+
+format: setup ## repair style and formatting where that is safe
+	$(BIN)/ruff check --quiet --fix .
+	$(BIN)/ruff format .
+
+types: setup ## check types
+	$(BIN)/mypy
+
+imports: setup ## check that packages import only what they may
+	$(BIN)/lint-imports --no-logo
+
+demo: setup ## run the main job
+	$(BIN)/yard demo
+
+bench: bench-reproduce bench-simulator bench-decisions ## run all benchmarks
+
+bench-reproduce: setup ## published results of the policies against ours
+	$(BIN)/python benchmarks/reproduce.py
+
+bench-simulator: setup ## how fast the simulator plays a trace
+	$(BIN)/python benchmarks/simulator.py
+
+bench-decisions: setup ## how fast the policies decide
+	$(BIN)/python benchmarks/decisions.py
+
+clean: ## remove caches and what was built; keep .venv
+	rm -rf build dist out demo-out .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
+
+distclean: clean ## remove .venv as well
+	rm -rf $(VENV)

@@ -1,0 +1,361 @@
+"""Writes the pages of docs/reference from the code, so that they cannot say anything else.
+
+    python scripts/reference.py            write the pages
+    python scripts/reference.py --check    say which are out of date, and exit with 1 if any is
+
+A page is a function here that returns Markdown. What code can say (names, defaults, help texts,
+the `#:` comments beside fields) is taken from it; `METRIC_WORDS` holds the rest.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import enum
+import inspect
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import click
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from modelyard.cli.main import VERBS, yard
+from modelyard.errors import YardError
+from modelyard.schedule import reasons as reasons_module
+from modelyard.schedule.placement import Strategy
+from modelyard.schedule.registry import OWN_PACKAGE, REQUIRED, PolicyEntry, policies, policy
+from modelyard.simulate import result as result_module
+from modelyard.simulate.readers import FORMATS, gavel, itp, muri, philly, plain, pollux
+from modelyard.spec.cluster_spec import ClusterSpec, DeviceSpec, LinkSpec, NodeGroup
+from modelyard.spec.job import JobSpec
+from modelyard.spec.tenant import TenantSpec
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+FOLDER = REPOSITORY / "docs" / "reference"
+NOTICE = "<!-- Made by scripts/reference.py: change the code, then run it again. -->"
+
+#: Characters per line of the help texts; GitHub shows so many without a scroll bar.
+HELP_WIDTH = 88
+#: A bar inside a cell of a Markdown table.
+BAR = r"\|"
+
+#: Metrics whose field carries no comment in the code because its name says it to a programmer.
+METRIC_WORDS: Mapping[str, str] = {
+    "jobs": "jobs that finished: all of them, since a run goes on until they have",
+    "jct_mean": "mean completion time: from submission to end",
+    "jct_median": "the same, median",
+    "jct_p95": "the same, 95th percentile",
+    "jct_p99": "the same, 99th percentile",
+    "queueing_mean": "mean time in the cluster without devices, stops in between included",
+    "makespan": "from the first submission to the last end",
+    "device_hours": "devices held × hours, restarts included",
+    "fairness_mean": "mean [finish-time fairness](../concepts/fairness.md) ρ over all jobs",
+    "fairness_worst": "the largest ρ of any job",
+    "restarts": "starts of jobs after their first, moves and changes of size included",
+    "preemptions": "running jobs that a decision stopped without starting them elsewhere",
+    "failures": "running jobs that a failed node stopped",
+    "decision_ms_mean": "milliseconds that the policy took to decide, mean",
+    "decision_ms_p99": "the same, 99th percentile",
+    "decisions": "how often the policy was asked",
+}
+
+READERS: Mapping[str, ModuleType] = {
+    "philly": philly,
+    "itp": itp,
+    "pollux": pollux,
+    "gavel": gavel,
+    "muri": muri,
+    "csv": plain,
+}
+
+
+# -- Markdown ----------------------------------------------------------------------------
+
+
+def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A Markdown table; `|` inside a cell is escaped."""
+    lines = [f"| {' | '.join(headings)} |", f"|{'---|' * len(headings)}"]
+    lines += [f"| {' | '.join(cell.replace('|', BAR) for cell in row)} |" for row in rows]
+    return "\n".join(lines)
+
+
+def page(title: str, *parts: str) -> str:
+    return "\n\n".join((NOTICE, f"# {title}", *(part for part in parts if part))) + "\n"
+
+
+def code(text: str) -> str:
+    return f"```text\n{text.rstrip()}\n```"
+
+
+def comments(module: ModuleType, owner: type) -> dict[str, str]:
+    """The `#:` comments directly above the fields or members of a class, by name."""
+    source = inspect.getsource(module)
+    lines = source.splitlines()
+    tree = next(
+        node
+        for node in ast.parse(source).body
+        if isinstance(node, ast.ClassDef) and node.name == owner.__name__
+    )
+    found: dict[str, str] = {}
+    for node in tree.body:
+        name = _assigned(node)
+        said: list[str] = []
+        above = node.lineno - 2
+        while lines[above].strip().startswith("#:"):
+            said.insert(0, lines[above].strip().removeprefix("#:").strip())
+            above -= 1
+        if name and said:
+            found[name] = " ".join(said)
+    return found
+
+
+def _assigned(node: ast.stmt) -> str:
+    """The name that a statement of a class body gives a value or a type to; empty for others."""
+    targets = node.targets if isinstance(node, ast.Assign) else ()
+    target = node.target if isinstance(node, ast.AnnAssign) else next(iter(targets), None)
+    return target.id if isinstance(target, ast.Name) else ""
+
+
+# -- the pages ---------------------------------------------------------------------------
+
+
+def cli() -> str:
+    """Every command with its help text, as `--help` prints it."""
+    sections = [
+        f"## yard {name}\n\n{code(_help(verb.load(), name))}" for name, verb in VERBS.items()
+    ]
+    exits = table(
+        ("exit code", "meaning"),
+        (
+            ("0", "done"),
+            ("1", "a fault of Modelyard, or the reader of the output went away"),
+            ("2", "a mistake in what was asked; the fix is on stderr"),
+            ("130", "interrupted"),
+        ),
+    )
+    return page("Command line", code(_help(yard, "yard")), exits, *sections)
+
+
+def _help(command: click.Command, name: str) -> str:
+    path = "yard" if name == "yard" else f"yard {name}"
+    context = click.Context(command, info_name=path, terminal_width=HELP_WIDTH)
+    return command.get_help(context)
+
+
+def policies_page() -> str:
+    """Every policy that comes with Modelyard: its traits and options."""
+    entries = [entry for entry in policies().values() if entry.package == OWN_PACKAGE]
+    traits = {entry.name: policy(entry.name).traits for entry in entries}
+    overview = table(
+        ("policy", "serves", "sizes", "preempts", "needs an oracle"),
+        (
+            (
+                f"[`{entry.name}`](#{entry.name})",
+                traits[entry.name].summary,
+                "elastic" if traits[entry.name].elastic else "as asked",
+                "yes" if traits[entry.name].preempts else "no",
+                "yes" if traits[entry.name].oracle else "no",
+            )
+            for entry in entries
+        ),
+    )
+    intro = (
+        "A policy is named on the command line and in `modelyard.schedule.registry.policy` as "
+        "`name` or `name:option=value:option=value`: numbers, `true` or `false`, several numbers "
+        "with `/` between them, or text. One value without a name goes to the first option.\n\n"
+        "An oracle knows true remaining times, so such a policy is a yardstick for simulations. "
+        "How each one decides, and where it departs from its paper: "
+        "[concepts/policies](../concepts/policies.md). The values of `strategy`: "
+        "[concepts/placement](../concepts/placement.md)."
+    )
+    strategies = "`strategy` is one of " + ", ".join(f"`{one.value}`" for one in Strategy) + "."
+    sections = [_policy_section(entry) for entry in entries]
+    return page("Policies", intro, overview, strategies, *sections)
+
+
+def _policy_section(entry: PolicyEntry) -> str:
+    said = _paragraphs(inspect.getdoc(entry.factory()) or "")
+    options = entry.options()
+    parts = [f"## {entry.name}", said]
+    if options:
+        rows = [
+            (f"`{name}`", "required" if value is REQUIRED else f"`{_written(value)}`")
+            for name, value in options.items()
+        ]
+        parts.append(table(("option", "default"), rows))
+    return "\n\n".join(parts)
+
+
+def _written(value: object) -> str:
+    """A default as a person would write it in `name:option=value`."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, tuple):
+        return "/".join(_written(item) for item in value) or "(none)"
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def metrics() -> str:
+    """Every figure of a run, and every fact of a job."""
+    metric_rows = _field_rows(result_module.Metrics, METRIC_WORDS)
+    outcome_words = {
+        "id": "as in the workload",
+        "tenant": "whose job it is",
+        "model": "what it trains; empty when the workload does not say",
+        "devices": "what its user asked for",
+        "submitted": "when it arrived",
+        "started": "when it first got devices",
+        "finished": "when its work was done",
+        "run_seconds": "time with devices",
+        "service": "device-seconds held",
+        "restarts": "starts after the first",
+    }
+    outcome_rows = _field_rows(result_module.JobOutcome, outcome_words)
+    outcome_rows += [
+        (f"`{name}`", _paragraphs(inspect.getdoc(value) or ""))
+        for name, value in vars(result_module.JobOutcome).items()
+        if isinstance(value, property)
+    ]
+    return page(
+        "Metrics",
+        "What `Result.metrics` and the reports hold. Seconds, unless the name says otherwise.",
+        table(("metric", "meaning"), metric_rows),
+        "## One job\n\n`Result.jobs` has one `JobOutcome` for each. Times are seconds from the "
+        "start of the trace.",
+        table(("field", "meaning"), outcome_rows),
+    )
+
+
+def _field_rows(owner: type, words: Mapping[str, str]) -> list[tuple[str, str]]:
+    said = comments(result_module, owner)
+    names = [field.name for field in dataclasses.fields(owner)]
+    missing = [name for name in names if name not in said and name not in words]
+    if missing:
+        raise YardError(
+            f"{owner.__name__} has fields that nobody describes: {', '.join(missing)}",
+            fix="write a '#:' comment above each of them",
+        )
+    return [(f"`{name}`", said.get(name) or words[name]) for name in names]
+
+
+def reasons() -> str:
+    """Every reason for which a job can wait."""
+    said = comments(reasons_module, reasons_module.Reason)
+    rows = [
+        (
+            f"`{reason.value}`",
+            said[reason.name],
+            "no" if reason in reasons_module.HOPELESS else "yes",
+        )
+        for reason in reasons_module.Reason
+    ]
+    return page(
+        "Reasons for waiting",
+        "The closed vocabulary of `yard why` and of `modelyard.schedule.explain`. Each reason "
+        "comes with the numbers that make it true, and can be checked against the state it was "
+        "given for (`modelyard.schedule.reasons.holds`). A job may have several: the one that "
+        "decides comes first.",
+        table(("reason", "meaning", "can it start by waiting?"), rows),
+    )
+
+
+def formats() -> str:
+    """Every file that Modelyard reads."""
+    if tuple(READERS) != FORMATS:
+        raise YardError("scripts/reference.py knows other formats than the readers do")
+    traces = [
+        f"### {name}\n\n{_paragraphs(inspect.getdoc(module) or '')}"
+        for name, module in READERS.items()
+    ]
+    written = (
+        ("job", JobSpec, "One training job."),
+        ("tenants", TenantSpec, "One entry of the list `tenants`."),
+        ("cluster", ClusterSpec, "A whole cluster."),
+        ("cluster: nodes", NodeGroup, "One entry of the list `nodes`."),
+        ("cluster: links", LinkSpec, "Bandwidths."),
+        ("cluster: device", DeviceSpec, "A device kind that the catalogue does not know."),
+    )
+    described = [
+        f"### {name}\n\n{words}\n\n{_model_table(model)}" for name, model, words in written
+    ]
+    return page(
+        "File formats",
+        "## Workloads\n\nText, gzipped or not, in UTF-8. The format is recognised by the first "
+        "line; `--format` names it where that is not enough. A file with mistakes is refused "
+        "with all of them, each with its line and its fix. What a reader changed or left out is "
+        "said in the workload's notes.",
+        *traces,
+        "## Files that people write\n\nYAML. `yard schema job`, `yard schema cluster` and "
+        "`yard schema tenants` print the JSON Schema for an editor.",
+        *described,
+    )
+
+
+def _model_table(model: type[BaseModel]) -> str:
+    rows = [
+        (f"`{name}`", _default(info), info.description or "")
+        for name, info in model.model_fields.items()
+    ]
+    return table(("field", "default", "meaning"), rows)
+
+
+def _default(info: FieldInfo) -> str:
+    if info.is_required():
+        return "required"
+    value: Any = info.default
+    if value is None or value in ((), {}) or isinstance(value, BaseModel):
+        return ""
+    if isinstance(info.json_schema_extra, dict) and "default" in info.json_schema_extra:
+        value = info.json_schema_extra["default"]
+    written = value.value if isinstance(value, enum.Enum) else value
+    return f"`{str(written).lower() if isinstance(written, bool) else written}`"
+
+
+def _paragraphs(text: str) -> str:
+    """A docstring as Markdown: indented parts become blocks, `speed/x.py` stays as it is."""
+    blocks: list[str] = []
+    for part in text.strip().split("\n\n"):
+        if part.startswith("    "):
+            blocks.append(code(inspect.cleandoc(part)))
+        else:
+            blocks.append(part)
+    return "\n\n".join(blocks)
+
+
+PAGES: Mapping[str, Callable[[], str]] = {
+    "cli.md": cli,
+    "policies.md": policies_page,
+    "metrics.md": metrics,
+    "reasons.md": reasons,
+    "formats.md": formats,
+}
+
+
+def stale() -> list[str]:
+    """Names of pages that are not what the code says."""
+    return [
+        name
+        for name, make in PAGES.items()
+        if not (FOLDER / name).is_file() or (FOLDER / name).read_text(encoding="utf-8") != make()
+    ]
+
+
+def main(arguments: Sequence[str]) -> int:
+    if "--check" in arguments:
+        names = stale()
+        for name in names:
+            sys.stderr.write(f"docs/reference/{name} is out of date: run scripts/reference.py\n")
+        return 1 if names else 0
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    for name, make in PAGES.items():
+        (FOLDER / name).write_text(make(), encoding="utf-8")
+    sys.stdout.write(f"wrote {', '.join(PAGES)} to docs/reference\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

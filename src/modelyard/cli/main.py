@@ -1,0 +1,106 @@
+"""`yard`: the table of verbs, how they are loaded, and how a failure reaches the person.
+
+Exit codes: 0 done · 1 a fault of ours, or the reader of the output went away · 2 a mistake in what
+was asked, with its fix on stderr · 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+import click
+
+from modelyard import __version__
+from modelyard.errors import YardError
+
+EXIT_MISTAKE = 2
+#: 128 + SIGINT, as shells report a program that Ctrl-C ended
+EXIT_INTERRUPTED = 130
+
+
+@dataclass(frozen=True, slots=True)
+class Verb:
+    """A subcommand before it is loaded: where it lives (`module:attribute`), and its one line."""
+
+    target: str
+    summary: str
+
+    def load(self) -> click.Command:
+        module, _, attribute = self.target.partition(":")
+        command = getattr(import_module(module), attribute)
+        assert isinstance(command, click.Command), f"{self.target} is not a click command"
+        return command
+
+
+#: In the order of `yard --help`: the main job first.
+VERBS: Mapping[str, Verb] = {
+    "simulate": Verb(
+        "modelyard.cli.simulate:simulate", "Play a workload under one or more policies."
+    ),
+    "policies": Verb("modelyard.cli.policies:policies", "List the scheduling policies."),
+    "generate": Verb("modelyard.cli.generate:generate", "Write a synthetic workload."),
+    "devices": Verb("modelyard.cli.devices:devices", "Show the accelerators that the yard knows."),
+    "schema": Verb("modelyard.cli.schema:schema", "Print the JSON Schema of a file you write."),
+}
+
+
+class LazyGroup(click.Group):
+    """A group that lists its verbs from a table and imports one only when it is called.
+
+    The commands it holds are placeholders with a name and a summary. They serve help, completion
+    and spelling suggestions; `resolve_command` swaps in the real one.
+    """
+
+    def __init__(self, *, verbs: Mapping[str, Verb], **attributes: Any) -> None:
+        placeholders = {
+            name: click.Command(name, short_help=verb.summary) for name, verb in verbs.items()
+        }
+        super().__init__(commands=placeholders, **attributes)
+        self.verbs = verbs
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 (click's signature)
+        """The order of the table rather than of the alphabet."""
+        return list(self.verbs)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name, placeholder, rest = super().resolve_command(ctx, args)
+        if name is None or placeholder is None:
+            return name, placeholder, rest
+        return name, self.verbs[name].load(), rest
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            result = super().invoke(ctx)
+            # What is still buffered meets a closed pipe here, where click keeps that quiet, and
+            # not at interpreter exit, where Python would complain.
+            sys.stdout.flush()
+        except YardError as error:
+            for problem in str(error).splitlines():
+                click.echo(f"error: {problem}", err=True)
+            ctx.exit(EXIT_MISTAKE)
+        except KeyboardInterrupt:
+            click.echo("interrupted", err=True)
+            ctx.exit(EXIT_INTERRUPTED)
+        return result
+
+
+@click.command(
+    cls=LazyGroup,
+    verbs=VERBS,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Each command explains itself: yard COMMAND --help",
+)
+@click.version_option(__version__, prog_name="yard", message="%(prog)s %(version)s")
+def yard() -> None:
+    """Plan, schedule, train, keep and serve language models on one shared cluster."""
+
+
+def main() -> None:
+    """The `yard` program; never returns."""
+    yard(prog_name="yard")

@@ -1,0 +1,54 @@
+"""How verbs print: a table for people, JSON for programs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import click
+
+#: Wide enough that no table of ours is cut when it is piped; a terminal's own width wins.
+PIPE_WIDTH = 160
+
+_Callback = TypeVar("_Callback", bound=Callable[..., Any])
+
+
+def output_option(command: _Callback) -> _Callback:
+    """The `-o/--output table|json` option, passed to the verb as `output`."""
+    return click.option(
+        "-o",
+        "--output",
+        type=click.Choice(["table", "json"]),
+        default="table",
+        show_default=True,
+        help="A table for people or JSON for programs.",
+    )(command)
+
+
+def print_json(value: object) -> None:
+    """Indented JSON; a number that JSON cannot carry (NaN, infinity) is a fault of the caller."""
+    click.echo(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False))
+
+
+def print_table(
+    headings: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: Sequence[str] = ()
+) -> None:
+    """A table that reads well without colour; the columns named in `numbers` align right."""
+    # rich takes longer to import than all the rest of the command line.
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    for heading in headings:
+        right = heading in numbers
+        table.add_column(heading, justify="right" if right else "left", no_wrap=right)
+    for row in rows:
+        # Cells are data, not rich markup: a `[` in a name stays a `[`.
+        table.add_row(*(Text(cell) for cell in row))
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = PIPE_WIDTH
+    console.print(table)

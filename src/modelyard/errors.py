@@ -1,0 +1,139 @@
+"""Every error that Modelyard raises on purpose: what was wrong, where, and what to do about it.
+
+    YardError                anything this package refuses to do
+    ├── InputError           something a person wrote cannot be used (also a ValueError)
+    │   └── UnknownName      a name that nobody defined, with the nearest one that exists
+    ├── CapacityError        a request that this cluster could never meet, even when empty
+    └── PolicyError          a policy returned decisions that break an invariant of the yard
+
+`str(error)` is fit to print: one line per problem, each ending with its fix. Nothing heavy is
+imported here, because every command imports this module before it does anything else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+#: below this likeness a suggestion confuses more often than it helps (difflib's own default)
+SUGGESTION_CUTOFF = 0.6
+
+#: longer lists of possible names hide the answer; a suggestion then has to do
+MOST_NAMES_LISTED = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing wrong with an input; lines and columns count from 1, 0 when there is none."""
+
+    what: str
+    fix: str = ""
+    file: str = ""
+    line: int = 0
+    column: int = 0
+
+    def __str__(self) -> str:
+        place = ":".join(
+            part for part in (self.file, _number(self.line), _number(self.column)) if part
+        )
+        text = f"{place}: {self.what}" if place else self.what
+        return f"{_without_stop(text)}. Fix: {self.fix}" if self.fix else text
+
+
+class YardError(Exception):
+    """Anything Modelyard refuses to do, with the reason and the way out."""
+
+    def __init__(self, message: str, *, fix: str = "", where: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.fix = fix
+        self.where = where
+
+    def __str__(self) -> str:
+        return str(Problem(self.message, fix=self.fix, file=self.where))
+
+
+class InputError(YardError, ValueError):
+    """A file, an argument or a value that a person wrote and that cannot be used.
+
+    Carries all problems of that input, never only the first. It is a `ValueError` as well, so
+    that the parsers of `units` serve as validators without a wrapper.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        fix: str = "",
+        where: str = "",
+        problems: Iterable[Problem] = (),
+    ) -> None:
+        super().__init__(message, fix=fix, where=where)
+        self.problems = tuple(problems) or (Problem(message, fix=fix, file=where),)
+
+    def __str__(self) -> str:
+        return "\n".join(str(problem) for problem in self.problems)
+
+
+class UnknownName(InputError):
+    """A name that nobody defined: `what` says of which sort (device, policy, tenant, …)."""
+
+    def __init__(self, what: str, name: str, options: Iterable[str], *, where: str = "") -> None:
+        known = tuple(options)
+        super().__init__(f"unknown {what} '{name}'", fix=_name_fix(name, known), where=where)
+        self.what = what
+        self.name = name
+        self.options = known
+        self.suggestion = suggest(name, known)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # The default would call the class with the message alone, and fail in another process.
+        return (_rebuild_unknown_name, (self.what, self.name, self.options, self.where))
+
+
+class CapacityError(YardError):
+    """A request that this cluster could never meet, even when empty."""
+
+
+class PolicyError(YardError):
+    """Decisions that break an invariant: over capacity, half a gang, a job that does not exist."""
+
+
+def suggest(name: str, options: Iterable[str]) -> str | None:
+    """The option nearest to `name`, ignoring case, or None when nothing is near."""
+    import difflib  # only ever needed on the way to an error message
+
+    spelling = {option.casefold(): option for option in options}
+    near = difflib.get_close_matches(name.casefold(), spelling, n=1, cutoff=SUGGESTION_CUTOFF)
+    return spelling[near[0]] if near else None
+
+
+def one_of(options: Iterable[str]) -> str:
+    """`'a', 'b' or 'c'`, for messages."""
+    quoted = [f"'{option}'" for option in options]
+    if len(quoted) < 2:
+        return "".join(quoted)
+    return f"{', '.join(quoted[:-1])} or {quoted[-1]}"
+
+
+def _name_fix(name: str, options: tuple[str, ...]) -> str:
+    nearest = suggest(name, options)
+    if nearest is not None:
+        return f"did you mean '{nearest}'?"
+    if 0 < len(options) <= MOST_NAMES_LISTED:
+        return f"use {one_of(options)}"
+    return ""
+
+
+def _rebuild_unknown_name(
+    what: str, name: str, options: tuple[str, ...], where: str
+) -> UnknownName:
+    return UnknownName(what, name, options, where=where)
+
+
+def _number(value: int) -> str:
+    return str(value) if value else ""
+
+
+def _without_stop(text: str) -> str:
+    return text.rstrip(".")

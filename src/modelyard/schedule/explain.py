@@ -1,0 +1,252 @@
+"""Why each waiting job waits, in full and with numbers.
+
+`explain` asks the policy what it would do now, carries that out on a copy of the state, and
+accounts for everyone who still has no devices. It is pure: nothing is stored while jobs run, so
+the live scheduler and the simulator give the same answers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+
+from modelyard.schedule import causes
+from modelyard.schedule.after import view_after
+from modelyard.schedule.facts import Facts
+from modelyard.schedule.forecast import predicted_starts
+from modelyard.schedule.jobs import IntArray, JobCard
+from modelyard.schedule.placement import Strategy
+from modelyard.schedule.ranked import Rules
+from modelyard.schedule.reasons import HOPELESS, Cause, Reason, holds
+from modelyard.schedule.view import Policy, View
+from modelyard.units import format_duration
+
+__all__ = ["Cause", "Explanation", "Ordered", "Reason", "explain", "holds"]
+
+
+@runtime_checkable
+class Ordered(Protocol):
+    """A policy that serves jobs in an order and can say so; `RankedPolicy` is one."""
+
+    @property
+    def rules(self) -> Rules: ...
+
+    def order(self, view: View) -> IntArray: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Why one job waits, what would end that, and when it may start."""
+
+    job: str
+    now: float
+    #: when it was submitted or last stopped
+    since: float
+    #: at least one, the one that decides first
+    causes: tuple[Cause, ...]
+    #: a projection (see `forecast`); None when it cannot start as things stand
+    predicted_start: float | None
+
+    @property
+    def reasons(self) -> tuple[Reason, ...]:
+        return tuple(cause.reason for cause in self.causes)
+
+    @property
+    def unblocked_by(self) -> tuple[str, ...]:
+        """What would let it start, each in words and numbers."""
+        return tuple(remedy for cause in self.causes if (remedy := cause.remedy()))
+
+    def sentence(self) -> str:
+        """The whole explanation for people."""
+        waited = format_duration(max(self.now - self.since, 0.0))
+        why = "; ".join(str(cause) for cause in self.causes)
+        text = f"Job {self.job} has waited {waited}: {why}."
+        if self.unblocked_by:
+            text += f" To start it: {'; '.join(self.unblocked_by)}."
+        if self.predicted_start is not None:
+            wait = format_duration(self.predicted_start - self.now)
+            return f"{text} It should start in about {wait}, if nothing else changes."
+        if HOPELESS.intersection(self.reasons):
+            return f"{text} It cannot start until that changes."
+        return f"{text} Nobody can say when that will be."
+
+
+def explain(view: View, policy: Policy) -> dict[str, Explanation]:
+    """An explanation for every job that has no devices once the policy has decided."""
+    later = view_after(view, policy.decide(view))
+    case = _Case.of(view, later, policy)
+    waiting = [at for at in case.line.tolist() if later.jobs.allocation(at) is None]
+    why = {at: tuple(case.causes(at)) for at in waiting}
+    hopeful = [at for at in waiting if not any(_rules_out(cause) for cause in why[at])]
+    starts = predicted_starts(
+        later,
+        hopeful,
+        np.array([case.needs(later.jobs.card(at)) for at in hopeful], dtype=np.int64),
+        in_order=not case.backfill,
+        next_change=policy.next_change(later),
+    )
+    return {
+        later.jobs.card(at).id: Explanation(
+            job=later.jobs.card(at).id,
+            now=view.now,
+            since=float(later.jobs.since[at]),
+            causes=why[at],
+            predicted_start=starts.get(at),
+        )
+        for at in waiting
+    }
+
+
+def _rules_out(cause: Cause) -> bool:
+    """Whether the job cannot start, however many of the others end."""
+    return cause.reason in HOPELESS or (isinstance(cause, causes.NodesOut) and cause.decisive)
+
+
+@dataclass(frozen=True, slots=True)
+class _Case:
+    """One state after a decision, and what is known of the policy that made it."""
+
+    before: View
+    facts: Facts
+    #: all positions as the policy serves them; in order of submission when it has no order
+    line: IntArray
+    #: the same as job ids, and each position's place in it
+    queue: tuple[str, ...]
+    place: IntArray
+    #: devices held and asked for by the first so many of the line
+    held_ahead: IntArray
+    asked_ahead: IntArray
+    gainers: tuple[str, ...]
+    ordered: bool
+    backfill: bool
+    elastic: bool
+    strategy: Strategy
+
+    @classmethod
+    def of(cls, before: View, later: View, policy: Policy) -> _Case:
+        jobs, facts = later.jobs, Facts(later)
+        rules = policy.rules if isinstance(policy, Ordered) else Rules()
+        line = np.arange(len(jobs), dtype=np.int64)
+        if isinstance(policy, Ordered):
+            line = policy.order(before)
+            if not rules.preempt:
+                # Whoever runs is left alone, so it is served before anyone who waits.
+                line = np.concatenate((line[jobs.running[line]], line[~jobs.running[line]]))
+        place = np.empty_like(line)
+        place[line] = np.arange(len(line))
+        asked = np.where(jobs.running, 0, jobs.devices)
+        return cls(
+            before=before,
+            facts=facts,
+            line=line,
+            queue=tuple(jobs.card(at).id for at in line.tolist()),
+            place=place,
+            held_ahead=np.concatenate(([0], np.cumsum(facts.owned[line]))),
+            asked_ahead=np.concatenate(([0], np.cumsum(asked[line]))),
+            gainers=tuple(
+                jobs.card(at).id for at in np.flatnonzero(jobs.held > before.jobs.held).tolist()
+            ),
+            ordered=isinstance(policy, Ordered),
+            backfill=rules.backfill,
+            elastic=policy.traits.elastic,
+            strategy=rules.strategy,
+        )
+
+    def needs(self, card: JobCard) -> int:
+        """The fewest devices with which this policy would start the job."""
+        return min(card.min_devices, card.devices) if self.elastic else card.devices
+
+    def causes(self, at: int) -> Iterator[Cause]:
+        """Why the job at this position waits: what decides first, then what adds to it."""
+        card = self.facts.view.jobs.card(at)
+        hopeless = tuple(self._hopeless(card))
+        if hopeless:
+            yield from hopeless
+            return
+        lacking = tuple(self._lacking(card))
+        yield from lacking
+        held = None if lacking else self._held_in_order(at, card)
+        if held is not None:
+            yield held
+        yield from self._history(at, card)
+        behind = self._behind_others(at, card)
+        if behind is not None:
+            yield behind
+        # Only an order explains by itself why others came first.
+        if not self.ordered or not (lacking or held):
+            yield causes.NotChosen(
+                card.id,
+                self.needs(card),
+                self.facts.most(card, self.facts.free_of),
+                self.facts.above_minimum,
+            )
+
+    def _hopeless(self, card: JobCard) -> Iterator[Cause]:
+        facts, needs = self.facts, self.needs(card)
+        limit = facts.view.tenant(card.tenant).maximum
+        largest = facts.most(card, facts.capacity_of)
+        if not facts.kinds_for(card):
+            yield causes.KindAbsent(card.id, card.kinds, facts.view.cluster.kinds)
+        elif needs > largest:
+            yield causes.LargerThanCluster(card.id, needs, largest)
+        elif not facts.placeable(card, needs, self.strategy, facts.view.cluster.capacity):
+            yield causes.Unplaceable(card.id, needs, self.strategy)
+        if limit is not None and needs > limit:
+            yield causes.LargerThanLimit(card.id, card.tenant, needs, limit)
+
+    def _lacking(self, card: JobCard) -> Iterator[Cause]:
+        """What is missing for the job to start at once."""
+        facts, needs = self.facts, self.needs(card)
+        if not facts.within_limit(card, needs):
+            limit = facts.view.tenant(card.tenant).maximum
+            assert limit is not None, "a tenant without a limit is always within it"
+            used = facts.used_by.get(card.tenant, 0)
+            yield causes.TenantAtLimit(card.id, card.tenant, needs, used, limit)
+        free = facts.most(card, facts.free_of)
+        if free >= needs:
+            if not facts.placeable(card, needs, self.strategy, facts.view.free):
+                yield causes.Fragmented(card.id, needs, free, self.strategy)
+            return
+        kinds = facts.kinds_for(card)
+        others = {kind: idle for kind, idle in facts.free_of.items() if kind not in kinds}
+        idlest = max(others, key=others.__getitem__, default="")
+        if others.get(idlest, 0) >= needs:
+            yield causes.KindBusy(card.id, needs, kinds, free, idlest, others[idlest])
+        else:
+            yield causes.NotEnoughFree(card.id, needs, free)
+        out = facts.out_of_service(card)
+        if out:
+            in_service = facts.most(card, facts.in_service_of)
+            yield causes.NodesOut(card.id, needs, out, in_service)
+
+    def _held_in_order(self, at: int, card: JobCard) -> Cause | None:
+        """The first job that waits ahead of this one, which this policy does not let it pass."""
+        if self.backfill:
+            return None
+        running = self.facts.view.jobs.running
+        ahead = self.line[: self.place[at]]
+        blockers = ahead[~running[ahead]]
+        if not len(blockers):
+            return None
+        blocker = self.queue[self.place[blockers[0]]]
+        return causes.HeldInOrder(card.id, self.needs(card), blocker, self.strategy)
+
+    def _history(self, at: int, card: JobCard) -> Iterator[Cause]:
+        jobs = self.facts.view.jobs
+        if self.before.jobs.running[at]:
+            yield causes.Preempted(card.id, self.before.now, self.gainers)
+        elif jobs.first_start[at] < math.inf and jobs.since[at] < jobs.now:
+            since, ran = float(jobs.since[at]), float(jobs.run_seconds[at])
+            yield causes.Interrupted(card.id, since, ran)
+
+    def _behind_others(self, at: int, card: JobCard) -> Cause | None:
+        ahead = int(self.place[at])
+        if not self.ordered or not ahead:
+            return None
+        return causes.BehindOthers(
+            card.id, ahead, int(self.held_ahead[ahead]), int(self.asked_ahead[ahead]), self.queue
+        )

@@ -1,0 +1,462 @@
+"""The event loop: plays a workload on a cluster under a policy.
+
+Time jumps from event to event. A job's own progress is only touched when something happens to
+that job, so the cost of an event does not grow with the number of running jobs; the policy's
+decision does the rest.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+import time
+from collections.abc import Callable
+from enum import IntEnum
+
+import numpy as np
+
+from modelyard.errors import PolicyError
+from modelyard.schedule.invariants import broken_rules
+from modelyard.schedule.jobs import JobBook, JobCard, JobTable
+from modelyard.schedule.lane import Lane
+from modelyard.schedule.placement import Strategy, place
+from modelyard.schedule.ranked import Candidate, RankedPolicy
+from modelyard.schedule.view import Decision, Policy, View
+from modelyard.simulate.faults import Outages
+from modelyard.simulate.recorder import Recorder
+from modelyard.simulate.result import Result
+from modelyard.simulate.scenario import Scenario
+from modelyard.simulate.workload import TraceJob
+from modelyard.spec.allocation import Allocation, Footprint, footprint, packed_counts
+from modelyard.speed.interference import shared_node_slowdown
+from modelyard.speed.progress import Progress
+
+#: Times closer than this are one moment: floating-point sums of durations differ by less.
+SAME_MOMENT_SECONDS = 1e-6
+#: How many events pass between two calls of the progress display.
+EVENTS_PER_REPORT = 512
+
+
+class Kind(IntEnum):
+    """Events at the same moment are handled in this order, and only then a decision is made."""
+
+    MILESTONE = 0
+    REPAIR = 1
+    FAILURE = 2
+    ARRIVAL = 3
+    ROUND = 4
+    WAKE = 5
+
+
+def simulate(
+    scenario: Scenario,
+    policy: Policy,
+    *,
+    on_progress: Callable[[float], None] | None = None,
+    use_lane: bool = True,
+) -> Result:
+    """Run a workload to its end. `on_progress` is told the share of jobs finished.
+
+    `use_lane=False` asks the policy to decide from scratch each time; the result is the same.
+    """
+    return Engine(scenario, policy, on_progress, use_lane=use_lane).run()
+
+
+def _lane(scenario: Scenario, policy: Policy) -> Lane | None:
+    """A lane for a ranked policy where the world is plain enough for one."""
+    if not isinstance(policy, RankedPolicy) or policy.rank is None:
+        return None
+    plain = (
+        not scenario.round_seconds
+        and not scenario.tenants
+        and scenario.faults is None
+        and not scenario.interference
+        and len(scenario.cluster.kinds) == 1
+        and not any(job.kinds for job in scenario.workload.jobs)
+        and not policy.rules.repack
+        and policy.rules.strategy is not Strategy.STRICT
+    )
+    return Lane(policy.rank, policy.rules) if plain else None
+
+
+class Engine:
+    """One run. Use `simulate`; the parts are separate only to be readable."""
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        policy: Policy,
+        on_progress: Callable[[float], None] | None = None,
+        *,
+        use_lane: bool = True,
+    ) -> None:
+        self.scenario, self.policy = scenario, policy
+        self.cluster = scenario.cluster
+        self.book = JobBook(self.cluster.kinds, len(scenario.workload.jobs))
+        self.now = 0.0
+        self.available = self.cluster.capacity.copy()
+        self.free = self.cluster.capacity.copy()
+        self.active = np.zeros(0, dtype=np.int64)
+        self.waiting = 0
+        self.recorder = Recorder(self.cluster)
+        self.traces: list[TraceJob] = []
+        self._progress: list[Progress] = []
+        self._version: list[int] = []
+        self._busy_until: list[float] = []
+        self._synced: list[float] = []
+        self._lost: dict[int, float] = {}
+        self._rider: dict[int, int] = {}
+        self._finished_service = np.zeros(len(scenario.workload.jobs))
+        self._finished = 0
+        self._heap: list[tuple[float, int, int, int, int]] = []
+        self._sequence = 0
+        self._wake_at = math.inf
+        self._next_round = -math.inf
+        self._on_progress = on_progress
+        self._needs_left = policy.traits.oracle
+        self._lane = _lane(scenario, policy) if use_lane else None
+
+    # -- the loop -------------------------------------------------------------------------
+
+    def run(self) -> Result:
+        jobs = self.scenario.workload.jobs
+        for index, job in enumerate(jobs):
+            self._push(job.submitted, Kind.ARRIVAL, index)
+        left = len(jobs)
+        if self.scenario.faults is not None and jobs:
+            self._outages = Outages(self.scenario.faults, len(self.cluster.nodes))
+            for at, node, repaired_at in self._outages.first():
+                self._push(at, Kind.FAILURE, node)
+                self._push(repaired_at, Kind.REPAIR, node)
+        events = report_at = 0
+        while left:
+            if not self._heap:
+                self._report_deadlock()
+            self.now = self._heap[0][0]
+            if self.recorder.started is None:
+                self.recorder.begin(self.now)
+            due = False
+            by_event = self.scenario.round_seconds == 0
+            while self._heap and self._heap[0][0] <= self.now + SAME_MOMENT_SECONDS:
+                _, kind, _, subject, version = heapq.heappop(self._heap)
+                events += 1
+                if kind == Kind.MILESTONE:
+                    if self._milestone(subject, version):
+                        left -= 1
+                        due |= by_event
+                    continue
+                if kind == Kind.WAKE:
+                    # A wake-up that was planned anew since then is void.
+                    due |= self.now >= self._wake_at - SAME_MOMENT_SECONDS
+                    continue
+                due |= by_event or kind == Kind.ROUND
+                if kind == Kind.ARRIVAL:
+                    self._arrive(jobs[subject])
+                elif kind == Kind.FAILURE:
+                    self._fail(subject)
+                elif kind == Kind.REPAIR:
+                    self._repair(subject)
+            if due and left:
+                self._decide()
+            self._plan_round()
+            if self._on_progress and events >= report_at:
+                report_at = events + EVENTS_PER_REPORT
+                self._on_progress(1.0 - left / len(jobs))
+        return self.recorder.result(self, events)
+
+    def _push(self, at: float, kind: Kind, subject: int, version: int = 0) -> None:
+        self._sequence += 1
+        heapq.heappush(self._heap, (at, int(kind), self._sequence, subject, version))
+
+    def _plan_round(self) -> None:
+        """Rounds tick at whole multiples of their length while there are jobs."""
+        length = self.scenario.round_seconds
+        if length and len(self.active) and self._next_round <= self.now + SAME_MOMENT_SECONDS:
+            ticks = math.floor(self.now / length + SAME_MOMENT_SECONDS) + 1
+            self._next_round = ticks * length
+            self._push(self._next_round, Kind.ROUND, 0)
+
+    def _report_deadlock(self) -> None:
+        stuck = [self.book.cards[row].id for row in self.active.tolist()]
+        raise PolicyError(
+            f"policy '{self.policy.name}' leaves {len(stuck)} jobs waiting for ever with nothing "
+            f"running (first: {', '.join(stuck[:3])})",
+            fix="check tenants' limits and device kinds of these jobs, or use another policy",
+        )
+
+    # -- what happens to jobs and nodes ---------------------------------------------------
+
+    def _arrive(self, job: TraceJob) -> None:
+        progress = job.work.begin(adapt_batch=self.policy.traits.adapts_batch)
+        card = JobCard(
+            id=job.id,
+            submitted=job.submitted,
+            devices=job.devices,
+            min_devices=job.min_devices,
+            max_devices=job.max_devices,
+            model=job.model,
+            tenant=job.tenant,
+            priority=job.priority,
+            exclusive=job.exclusive,
+            kinds=job.kinds,
+        )
+        row = self.book.add(card, progress)
+        self.traces.append(job)
+        self._progress.append(progress)
+        self._version.append(0)
+        self._busy_until.append(0.0)
+        self._synced.append(self.now)
+        if self._needs_left:
+            self.book.left[row] = progress.remaining(self._asked_footprint(job))
+        self.active = np.append(self.active, row)
+        self.waiting += 1
+        if self._lane:
+            self._lane.put(row, self._candidate(row))
+        self.recorder.arrived(self.now)
+
+    def _asked_footprint(self, job: TraceJob) -> Footprint:
+        kind = job.kinds[0] if job.kinds else self.cluster.kinds[0]
+        return Footprint(kind, packed_counts(job.devices, int(self.cluster.capacity.max())))
+
+    def _milestone(self, row: int, version: int) -> bool:
+        """A running job ends or changes its own pace; whether it ended."""
+        if version != self._version[row]:
+            return False
+        self._sync(row)
+        if not self._progress[row].finished:
+            self._plan_milestone(row)
+            return False
+        self._release(row)
+        self.active = self.active[self.active != row]
+        self.waiting -= 1
+        if self._lane:
+            self._lane.drop(row)
+        self._finished_service[self._finished] = self.book.service[row]
+        self._finished += 1
+        self.recorder.finished(row, self.now)
+        return True
+
+    def _fail(self, node: int) -> None:
+        """A node goes down: its jobs stop and will lose what they did since their checkpoint."""
+        faults = self.scenario.faults
+        assert faults is not None
+        self.available[node] = 0
+        for row in self.active.tolist():
+            held = self.book.allocations[row]
+            if held is not None and node in held.nodes:
+                ran = self.now - float(self.book.since[row])
+                self._lost[row] = min(ran, ran % faults.checkpoint_seconds)
+                self._release(row)
+                self.recorder.failures += 1
+        self.free[node] = 0
+
+    def _repair(self, node: int) -> None:
+        self.available[node] = self.free[node] = self.cluster.capacity[node]
+        at, repaired_at = self._outages.following(node, self.now)
+        self._push(at, Kind.FAILURE, node)
+        self._push(repaired_at, Kind.REPAIR, node)
+
+    # -- decisions ------------------------------------------------------------------------
+
+    def _decide(self) -> None:
+        if self.scenario.round_seconds:
+            for row in self.active[self.book.held[self.active] > 0].tolist():
+                self._sync(row)
+                self._plan_milestone(row)
+        elif self.waiting == 0 and isinstance(self.policy, RankedPolicy):
+            return  # An order over nobody: a ranked policy never touches jobs that all run.
+        if self._lane:
+            self._decide_in_lane(self._lane)
+            return
+        view = self.view()
+        began = time.perf_counter()
+        decisions = self.policy.decide(view)
+        self.recorder.decided(time.perf_counter() - began)
+        if decisions:
+            self._apply(view, decisions)
+        self.recorder.observe(self.now, self.free, self.waiting)
+        if not self.scenario.round_seconds:
+            self._plan_wake(self.policy.next_change(self.view()))
+
+    def _decide_in_lane(self, lane: Lane) -> None:
+        assert isinstance(self.policy, RankedPolicy)
+        began = time.perf_counter()
+        starts, stops = lane.choose(
+            self.now, self.cluster.devices, int(self.free.sum()), self._candidate
+        )
+        for row in stops:
+            self._release(row)
+            self.recorder.preemptions += 1
+            lane.put(row, self._candidate(row))
+        for row in starts:
+            given = place(
+                self.cluster,
+                self.free,
+                self.book.cards[row].devices,
+                strategy=self.policy.rules.strategy,
+            )
+            assert given is not None
+            self._start(row, given)
+            lane.put(row, self._candidate(row))
+        self.recorder.decided(time.perf_counter() - began)
+        self.recorder.observe(self.now, self.free, self.waiting)
+        self._plan_wake(lane.next_wake())
+
+    def _candidate(self, row: int) -> Candidate:
+        book = self.book
+        held = int(book.held[row])
+        elapsed = self.now - float(book.mark[row]) if held else 0.0
+        card = book.cards[row]
+        return Candidate(
+            submitted=card.submitted,
+            devices=card.devices,
+            priority=card.priority,
+            running=held > 0,
+            since=float(book.since[row]),
+            first_start=float(book.first_start[row]),
+            service=float(book.service[row]) + elapsed * held,
+            run_seconds=float(book.run_seconds[row]) + elapsed,
+            remaining=max(float(book.left[row]) - elapsed, 0.0),
+            now=self.now,
+        )
+
+    def view(self) -> View:
+        """The state as a policy sees it."""
+        return View(
+            now=self.now,
+            cluster=self.cluster,
+            jobs=JobTable(self.book, self.active, self.now),
+            available=self.available,
+            free=self.free,
+            tenants=self.scenario.tenants,
+            round_seconds=self.scenario.round_seconds,
+            restart_seconds=self.scenario.restart_seconds,
+            finished_service=self._finished_service[: self._finished],
+        )
+
+    def _plan_wake(self, at: float) -> None:
+        at = max(at, self.now + 2 * SAME_MOMENT_SECONDS)
+        if at < math.inf and at != self._wake_at:
+            self._push(at, Kind.WAKE, 0)
+        self._wake_at = at
+
+    def _apply(self, view: View, decisions: list[Decision]) -> None:
+        problems = broken_rules(view, decisions)
+        if problems:
+            raise PolicyError(
+                f"policy '{self.policy.name}' broke a rule at {self.now:.0f} s: {problems[0]}",
+                fix="this is a bug of the policy: report it with the workload and the cluster",
+            )
+        rows = [self.book.row_of[decision.job] for decision in decisions]
+        was_running = [self.book.allocations[row] is not None for row in rows]
+        for row, running in zip(rows, was_running, strict=True):
+            if running:
+                self._release(row)
+        for row, decision, running in zip(rows, decisions, was_running, strict=True):
+            if decision.allocation is not None:
+                self._start(row, decision.allocation)
+            elif running:
+                self.recorder.preemptions += 1
+        if self.scenario.interference:
+            self._spread_interference()
+
+    def _start(self, row: int, given: Allocation) -> None:
+        book = self.book
+        if given.host is None:
+            for node, count in given.parts:
+                self.free[node] -= count
+        else:
+            self._rider[self.book.row_of[given.host]] = row
+        book.allocations[row] = given
+        book.held[row] = given.devices
+        book.mark[row] = book.since[row] = self.now
+        if book.first_start[row] == math.inf:
+            book.first_start[row] = self.now
+        else:
+            book.restarts[row] += 1
+        self.waiting -= 1
+        delay = self.scenario.restart_seconds + self._lost.pop(row, 0.0)
+        self._busy_until[row] = self.now + delay
+        self._synced[row] = self.now
+        self._progress[row].place(self._footprint(row, given))
+        self._plan_milestone(row)
+        if given.host is not None:
+            self._pace_again(self.book.row_of[given.host])
+
+    def _release(self, row: int) -> None:
+        """Take a job off its devices, whatever happens to it next."""
+        book = self.book
+        self._sync(row)
+        held = book.allocations[row]
+        assert held is not None
+        self.recorder.ran(row, float(book.since[row]), self.now, held)
+        for node in held.nodes[:1]:
+            kind = self.cluster.kind_of_node[node]
+            book.seconds_on[row, kind] += self.now - book.since[row]
+        book.bring_forward(row, self.now)
+        book.held[row] = 0
+        book.since[row] = self.now
+        book.allocations[row] = None
+        self._version[row] += 1
+        self._progress[row].place(None)
+        self.waiting += 1
+        rider = self._rider.pop(row, None)
+        if held.host is not None:
+            host = self.book.row_of[held.host]
+            self._rider.pop(host, None)
+            self._pace_again(host)
+        elif rider is not None:
+            book.allocations[rider] = Allocation(held.parts)
+            self._pace_again(rider)
+        else:
+            for node, count in held.parts:
+                self.free[node] += count if self.available[node] else 0
+
+    # -- progress -------------------------------------------------------------------------
+
+    def _sync(self, row: int) -> None:
+        """Bring a running job's progress to now."""
+        if self.book.held[row]:
+            start = max(self._synced[row], self._busy_until[row])
+            if self.now > start:
+                progress = self._progress[row]
+                progress.advance(min(self.now - start, progress.horizon()))
+        self._synced[row] = self.now
+        self.book.bring_forward(row, self.now)
+        if self._needs_left:
+            self.book.left[row] = self._progress[row].remaining(
+                self._asked_footprint(self.traces[row])
+            )
+
+    def _plan_milestone(self, row: int) -> None:
+        self._version[row] += 1
+        wait = max(self._busy_until[row] - self.now, 0.0)
+        at = self.now + wait + self._progress[row].horizon()
+        if at < math.inf:
+            self._push(at, Kind.MILESTONE, row, self._version[row])
+
+    def _footprint(self, row: int, held: Allocation, slowdown: float = 0.0) -> Footprint:
+        partner = self.book.row_of[held.host] if held.host is not None else self._rider.get(row)
+        model = self.book.cards[partner].model if partner is not None else None
+        return footprint(self.cluster, held, partner=model, slowdown=slowdown)
+
+    def _pace_again(self, row: int, slowdown: float = 0.0) -> None:
+        """The job stays where it is but its surroundings changed."""
+        held = self.book.allocations[row]
+        if held is not None:
+            self._sync(row)
+            self._progress[row].place(self._footprint(row, held, slowdown))
+            self._plan_milestone(row)
+
+    def _spread_interference(self) -> None:
+        running = {
+            self.book.cards[row].id: held
+            for row in self.active.tolist()
+            if (held := self.book.allocations[row]) is not None
+        }
+        slowdowns = shared_node_slowdown(running, fraction=self.scenario.interference)
+        for job, slowdown in slowdowns.items():
+            row = self.book.row_of[job]
+            if slowdown != self.recorder.slowdown.get(row, 0.0):
+                self.recorder.slowdown[row] = slowdown
+                self._pace_again(row, slowdown)

@@ -1,0 +1,35 @@
+"""Which format is this file? Answered from its first line, and only when one answer fits."""
+
+from __future__ import annotations
+
+from modelyard.simulate.readers import gavel, itp, muri, philly, plain, pollux
+from modelyard.simulate.readers.source import Source, unreadable
+from modelyard.simulate.readers.table import header
+
+#: The columns without which a file is not of the format. Gavel's files have no header.
+SIGNATURES: dict[str, tuple[str, ...]] = {
+    "philly": philly.REQUIRED,
+    "itp": itp.REQUIRED,
+    "pollux": pollux.REQUIRED,
+    "muri": muri.REQUIRED,
+    "csv": plain.REQUIRED,
+}
+
+FORMATS = ("philly", "itp", "pollux", "gavel", "muri", "csv")
+
+#: How much of a first line an error repeats: enough to recognise the file by.
+CHARACTERS_SHOWN = 120
+
+
+def guess_format(source: Source) -> str:
+    """The name of the one format whose columns are all in the header, or `InputError`."""
+    start, columns = header(source)
+    if source.lines[start].count("\t") == len(gavel.COLUMNS) - 1:
+        return "gavel"
+    fitting = [name for name, needed in SIGNATURES.items() if set(needed) <= set(columns)]
+    if len(fitting) == 1:
+        return fitting[0]
+    reason = f"fits {' and '.join(fitting)}" if fitting else "fits no known format"
+    what = f"the first line ({', '.join(columns)[:CHARACTERS_SHOWN]!r}) {reason}"
+    fix = f"say which format it is: --format {'|'.join(FORMATS)}"
+    raise unreadable(source.path, what, fix, line=start + 1)

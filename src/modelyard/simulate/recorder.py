@@ -1,0 +1,136 @@
+"""Keeps what a run did, as cheaply as possible, until the result is made of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from modelyard.schedule.jobs import IntArray
+from modelyard.schedule.placement import Sizes, stranded
+from modelyard.simulate.result import JobOutcome, Result, Segment, Series
+from modelyard.spec.allocation import Allocation, Footprint, packed_counts
+from modelyard.spec.cluster import Cluster
+
+if TYPE_CHECKING:
+    from modelyard.simulate.engine import Engine
+
+#: Fragmentation is looked at once per so many decisions: it costs as much as a decision itself.
+DECISIONS_PER_FRAGMENTATION = 16
+
+
+class Recorder:
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self.started: float | None = None
+        self.ended = 0.0
+        self.preemptions = 0
+        self.failures = 0
+        #: share of speed lost to neighbours, by row, as last told to the job
+        self.slowdown: dict[int, float] = {}
+        self._finish: dict[int, float] = {}
+        self._segments: list[tuple[int, float, float, Allocation]] = []
+        self._decision_seconds: list[float] = []
+        self._times: list[float] = []
+        self._used: list[int] = []
+        self._waiting: list[int] = []
+        self._active_times: list[float] = []
+        self._active_change: list[int] = []
+        self._fragmentation: list[float] = []
+
+    def begin(self, now: float) -> None:
+        self.started = now
+
+    def arrived(self, now: float) -> None:
+        self._active_times.append(now)
+        self._active_change.append(1)
+
+    def finished(self, row: int, now: float) -> None:
+        self._finish[row] = now
+        self.ended = max(self.ended, now)
+        self._active_times.append(now)
+        self._active_change.append(-1)
+
+    def ran(self, row: int, start: float, end: float, held: Allocation) -> None:
+        if end > start:
+            self._segments.append((row, start, end, held))
+
+    def decided(self, seconds: float) -> None:
+        self._decision_seconds.append(seconds)
+
+    def observe(self, now: float, free: IntArray, waiting: int) -> None:
+        """The state after a decision; two at the same moment count as the later one."""
+        if len(self._decision_seconds) % DECISIONS_PER_FRAGMENTATION == 0:
+            total = int(free.sum())
+            self._fragmentation.append(float(stranded(free, Sizes()).sum()) / total if total else 0)
+        if self._times and self._times[-1] == now:
+            self._used.pop()
+            self._waiting.pop()
+            self._times.pop()
+        self._times.append(now)
+        self._used.append(self._cluster.devices - int(free.sum()))
+        self._waiting.append(waiting)
+
+    def result(self, engine: Engine, events: int) -> Result:
+        """Everything measured, per job and over time."""
+        book = engine.book
+        fairness = self._finish_time_fairness(engine)
+        jobs = tuple(
+            JobOutcome(
+                id=card.id,
+                tenant=card.tenant,
+                model=card.model,
+                devices=card.devices,
+                submitted=card.submitted,
+                started=float(book.first_start[row]),
+                finished=self._finish[row],
+                run_seconds=float(book.run_seconds[row]),
+                service=float(book.service[row]),
+                restarts=int(book.restarts[row]),
+                fairness=fairness[row],
+            )
+            for row, card in enumerate(book.cards)
+        )
+        return Result(
+            policy=engine.policy.name,
+            workload=engine.scenario.workload.name,
+            cluster=self._cluster.name,
+            devices=self._cluster.devices,
+            jobs=jobs,
+            segments=tuple(Segment(book.cards[row].id, start, end, held.parts)
+                           for row, start, end, held in self._segments),
+            series=Series(tuple(self._times), tuple(self._used), tuple(self._waiting)),
+            decision_seconds=tuple(self._decision_seconds),
+            fragmentation=float(np.mean(self._fragmentation)) if self._fragmentation else 0.0,
+            preemptions=self.preemptions,
+            failures=self.failures,
+            events=events,
+        )
+
+    def _finish_time_fairness(self, engine: Engine) -> list[float]:
+        """Themis' ρ: time in the shared cluster over time alone on a fair share of it.
+
+        The fair share is the cluster divided by the mean number of unfinished jobs during the
+        job's life. A rigid job larger than its share is taken to run proportionally slower on it.
+        """
+        times = np.asarray(self._active_times)
+        count = np.cumsum(self._active_change)
+        area = np.concatenate(([0.0], np.cumsum(np.diff(times) * count[:-1]))) if len(times) else []
+        node_size = int(self._cluster.capacity.max())
+        ratios = []
+        for row, job in enumerate(engine.traces):
+            end = self._finish[row]
+            spent = end - job.submitted
+            if spent <= 0:
+                ratios.append(1.0)
+                continue
+            area_between = np.interp([job.submitted, end], times, area)
+            crowd = max(float(area_between[1] - area_between[0]) / spent, 1.0)
+            share = max(self._cluster.devices / crowd, 1.0)
+            size = int(min(max(share, job.min_devices), job.max_devices))
+            kind = job.kinds[0] if job.kinds else self._cluster.kinds[0]
+            fresh = job.work.begin(adapt_batch=engine.policy.traits.adapts_batch)
+            alone = fresh.remaining(Footprint(kind, packed_counts(size, node_size)))
+            alone *= max(size / share, 1.0)
+            ratios.append(spent / alone if 0 < alone < np.inf else 1.0)
+        return ratios

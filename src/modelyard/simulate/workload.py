@@ -1,0 +1,44 @@
+"""What a simulation runs: jobs with their arrival, their demand and the truth of their work."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from modelyard.speed.progress import Work
+
+
+@dataclass(frozen=True, slots=True)
+class TraceJob:
+    """One job of a trace.
+
+    `devices` is what its user asked for. A policy that resizes may give any number from
+    `min_devices` to `max_devices`; both equal `devices` for a rigid job.
+    """
+
+    id: str
+    submitted: float
+    devices: int
+    work: Work
+    min_devices: int = 0
+    max_devices: int = 0
+    model: str = ""
+    tenant: str = "default"
+    priority: int = 0
+    exclusive: bool = False
+    #: device kinds on which the job may run; empty means any
+    kinds: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.min_devices == 0:
+            object.__setattr__(self, "min_devices", self.devices)
+        if self.max_devices == 0:
+            object.__setattr__(self, "max_devices", self.devices)
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """Jobs in order of submission; `notes` say in plain words what the reader changed or left out."""
+
+    name: str
+    jobs: tuple[TraceJob, ...]
+    notes: tuple[str, ...] = field(default=())

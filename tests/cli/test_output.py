@@ -1,0 +1,39 @@
+"""Printing for people and for programs."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from modelyard.cli.output import print_json, print_table
+
+
+def test_table_keeps_cells_whole_when_piped(capsys: pytest.CaptureFixture[str]) -> None:
+    name = "a-name-much-longer-than-a-quarter-of-a-line-" * 2
+    print_table(["name", "memory", "note"], [[name, "16 GiB", "[not markup]"]])
+    printed = capsys.readouterr().out
+    assert name in printed
+    assert "[not markup]" in printed
+    assert "\x1b" not in printed
+
+
+def test_numbers_align_right(capsys: pytest.CaptureFixture[str]) -> None:
+    print_table(["kind", "count"], [["a", "7"], ["b", "1,234"]], numbers=["count"])
+    rows = [line.rstrip() for line in capsys.readouterr().out.splitlines() if line.strip()]
+    assert rows[-2].endswith("    7")
+    assert rows[-1].endswith("1,234")
+    assert len(rows[-2]) == len(rows[-1])
+
+
+def test_json_keeps_text_readable_and_values_exact(capsys: pytest.CaptureFixture[str]) -> None:
+    value = {"name": "größer ×2", "bytes": 80_000_000_000, "missing": None}
+    print_json(value)
+    printed = capsys.readouterr().out
+    assert json.loads(printed) == value
+    assert "größer ×2" in printed
+
+
+def test_json_refuses_what_json_cannot_carry() -> None:
+    with pytest.raises(ValueError, match="JSON"):
+        print_json({"seconds": float("inf")})
