@@ -5,16 +5,17 @@ from __future__ import annotations
 import math
 import shutil
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from modelyard.schedule.registry import ENTRY_POINT_GROUP, policies, policy
-from modelyard.schedule.view import Policy
 from modelyard.simulate.engine import simulate
 from modelyard.simulate.generate import Mix, generate
+from modelyard.simulate.result import JobOutcome
 from modelyard.simulate.scenario import Scenario
 from modelyard.simulate.workload import TraceJob, Workload
 from modelyard.spec.cluster import uniform_cluster
@@ -28,7 +29,7 @@ HOUR = 3600.0
 
 
 @pytest.fixture(scope="module", autouse=True)
-def installed(tmp_path_factory: pytest.TempPathFactory) -> object:
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """What an installer leaves behind: the modules, and the metadata beside them."""
     folder = tmp_path_factory.mktemp("site-packages")
     project = tomllib.loads((EXAMPLE / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -65,6 +66,7 @@ def test_options_are_read_as_for_our_own() -> None:
     assert policy("patient:hours=2").name == "patient:hours=2"
 
 
+@settings(max_examples=30)
 @given(
     seed=st.integers(0, 2**16),
     name=st.sampled_from(["patient", "patient:hours=0.5", "even"]),
@@ -79,6 +81,7 @@ def test_every_job_ends_and_the_rules_hold(seed: int, name: str, restart_seconds
     assert all(math.isfinite(job.finished) for job in result.jobs)
 
 
+@settings(max_examples=30)
 @given(seed=st.integers(0, 2**16), hours=st.floats(0.1, 10.0))
 def test_a_rank_that_expires_is_the_same_with_and_without_a_lane(seed: int, hours: float) -> None:
     workload = generate(40, seed=seed, load=1.5, cluster_devices=16, mix=_SMALL)
@@ -93,10 +96,7 @@ def test_patience_ends_at_the_promised_moment() -> None:
     workload = _workload([*small, _rigid("large", 300.0, 4, HOUR)])
     scenario = Scenario(workload, uniform_cluster(1, 4), restart_seconds=0.0)
     started = {
-        hours: next(
-            job.started for job in _run(scenario, f"patient:hours={hours}") if job.id == "large"
-        )
-        for hours in (2, 100)
+        hours: _run(scenario, f"patient:hours={hours}")["large"].started for hours in (2, 100)
     }
     assert started[2] == pytest.approx(300.0 + 2 * HOUR)
     assert started[100] > started[2]
@@ -134,6 +134,5 @@ def _workload(jobs: list[TraceJob]) -> Workload:
     return Workload("made by hand", tuple(sorted(jobs, key=lambda job: job.submitted)))
 
 
-def _run(scenario: Scenario, name: str) -> tuple:
-    chosen: Policy = policy(name)
-    return simulate(scenario, chosen).jobs
+def _run(scenario: Scenario, name: str) -> dict[str, JobOutcome]:
+    return {job.id: job for job in simulate(scenario, policy(name)).jobs}

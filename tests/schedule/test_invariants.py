@@ -246,4 +246,3 @@ def _work(job: TraceJob) -> float:
     """Units of work, in those of the job's own speed model."""
     work = job.work
     return work.seconds if isinstance(work, FixedWork) else work.steps  # type: ignore[attr-defined]
-

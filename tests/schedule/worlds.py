@@ -6,7 +6,7 @@ of them must finish. `views` has jobs of any size, in any state that a run can l
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -250,6 +250,7 @@ def view_of(
     *,
     running: dict[str, tuple[tuple[int, int], ...]] | None = None,
     seconds: float = 100.0,
+    seconds_of: Mapping[str, float] | None = None,
     now: float = 0.0,
     out: Sequence[int] = (),
     limits: dict[str, TenantView] | None = None,
@@ -261,8 +262,9 @@ def view_of(
     available[list(out)] = 0
     free = available.copy()
     for card in jobs:
-        row = book.add(card, FixedWork(seconds, card.devices).begin(adapt_batch=False))
-        book.left[row] = seconds
+        length = (seconds_of or {}).get(card.id, seconds)
+        row = book.add(card, FixedWork(length, card.devices).begin(adapt_batch=False))
+        book.left[row] = length
         parts = (running or {}).get(card.id)
         if parts is not None:
             given = Allocation(parts)

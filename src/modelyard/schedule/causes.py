@@ -276,7 +276,7 @@ class Preempted:
     def __str__(self) -> str:
         if not self.gainers:
             return "it was stopped now, although nobody else got devices"
-        return f"it was stopped now, as {_names(self.gainers, len(self.gainers))} got devices"
+        return f"it was stopped now, as {_names(self.gainers)} got devices"
 
     def remedy(self) -> str:
         return ""
@@ -361,9 +361,9 @@ class BehindOthers:
         )
 
     def __str__(self) -> str:
-        parts = [f"hold {_devices(self.held)}"] if self.held else []
-        parts += [f"wait for {_devices(self.asked)}"] if self.asked else []
-        return f"{_names(self.ahead, self.jobs)} ahead of it {' and '.join(parts)}"
+        parts = [f"holding {_devices(self.held)}"] if self.held else []
+        parts += [f"waiting for {_devices(self.asked)}"] if self.asked else []
+        return f"{_names(self.ahead)} ahead of it, {' and '.join(parts)}"
 
     def remedy(self) -> str:
         return ""
@@ -419,7 +419,7 @@ def _all(names: tuple[str, ...]) -> str:
     return " and ".join(names)
 
 
-def _names(jobs: tuple[str, ...], count: int) -> str:
+def _names(jobs: tuple[str, ...]) -> str:
     shown = ", ".join(jobs[:NAMES_SHOWN])
-    noun = "job" if count == 1 else "jobs"
-    return f"{count} {noun} ({shown}{', …' if count > NAMES_SHOWN else ''})"
+    noun = "job" if len(jobs) == 1 else "jobs"
+    return f"{len(jobs)} {noun} ({shown}{', …' if len(jobs) > NAMES_SHOWN else ''})"

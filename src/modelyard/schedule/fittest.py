@@ -3,12 +3,12 @@
 Jobs meet in three places only: the devices of a node, one distributed job per node, and the maxima
 of tenants. Without the first two the best sizes are a knapsack, solved exactly; that answer is laid
 out, and what fragmentation spoilt is mended: the jobs of a node, together with those that did not
-get their size, give their devices back, are sized anew and laid out again, as long as it helps.
+get what the knapsack promised, give their devices back, are sized anew and laid out again, as long
+as it helps.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -47,11 +47,19 @@ class Candidate:
 def fittest(
     candidates: Sequence[Candidate], available: IntArray, limits: Mapping[str, int]
 ) -> dict[int, Allocation]:
-    """Allocations by position in the view; `limits` are the devices left to tenants that have one."""
+    """Allocations by position in the view; `limits` are devices left to tenants with a maximum.
+
+    Their total cost is never above that of leaving every job where it is.
+    """
     answer = _Answer(candidates, available, limits)
     answer.lay_out(range(len(candidates)))
     answer.grow()
     answer.mend()
+    as_is = _Answer(candidates, available, limits)
+    as_is.stay()
+    if as_is.total_cost() < answer.total_cost() - NO_GAIN:
+        as_is.grow()
+        answer = as_is
     return {candidates[index].at: given for index, given in answer.placed.items()}
 
 
@@ -73,6 +81,18 @@ class _Answer:
         given = self.placed.get(index)
         candidate = self.candidates[index]
         return float(candidate.costs[0]) if given is None else candidate.cost_of(given)
+
+    def total_cost(self) -> float:
+        return sum(map(self.cost, range(len(self.candidates))))
+
+    def stay(self) -> None:
+        """Leave every job where it is, as far as nodes and tenants still allow it."""
+        for index, candidate in enumerate(self.candidates):
+            held = candidate.held
+            if held is None or held.devices > self._tenant_left(candidate.tenant):
+                continue
+            if self.board.accepts(held):
+                self._take(index, held)
 
     def lay_out(self, indices: Iterable[int], *, first: Collection[int] = ()) -> None:
         """Size the jobs for the devices that are free and give each the best place left.
@@ -108,13 +128,11 @@ class _Answer:
         for _ in range(MENDING_PASSES):
             improved = False
             for node in range(len(self.board.free)):
-                below = {
-                    index for index, size in self.target.items() if self._size(index) != size
-                }
-                if not below and not self.board.free.any():
+                spoilt = set(filter(self._is_spoilt, self.target))
+                if not spoilt:
                     return
                 there = {i for i, given in self.placed.items() if node in given.nodes}
-                improved |= self._try_again(sorted(there | below), first=below)
+                improved |= self._try_again(sorted(there | spoilt), first=spoilt)
             if not improved:
                 return
 
@@ -153,8 +171,8 @@ class _Answer:
         """The cheapest of: where it was, on one node, on several; or nowhere."""
         candidate = self.candidates[index]
         most = min(most, self._tenant_left(candidate.tenant))
-        board, options = self.board, []
-        held = candidate.held
+        board, held = self.board, candidate.held
+        options: list[Allocation | None] = []
         if held is not None and held.devices <= most and board.accepts(held):
             options.append(held)
         together = candidate.best_size(min(most, board.most_together()))
@@ -201,9 +219,9 @@ class _Answer:
         if worth and self.board.accepts(held):
             self._take(index, held)
 
-    def _size(self, index: int) -> int:
-        given = self.placed.get(index)
-        return 0 if given is None else given.devices
+    def _is_spoilt(self, index: int) -> bool:
+        """Whether the knapsack promised the job more than it got."""
+        return self.cost(index) > self.candidates[index].costs[self.target[index]] + NO_GAIN
 
     def _tenant_left(self, tenant: str) -> int:
         if tenant not in self.limits:
@@ -223,13 +241,3 @@ class _Answer:
         tenant = self.candidates[index].tenant
         if tenant in self.used:
             self.used[tenant] -= given.devices
-
-
-def total_cost(candidates: Sequence[Candidate], placed: Mapping[int, Allocation]) -> float:
-    """What `fittest` minimises."""
-    return math.fsum(
-        candidate.cost_of(placed[candidate.at])
-        if candidate.at in placed
-        else float(candidate.costs[0])
-        for candidate in candidates
-    )

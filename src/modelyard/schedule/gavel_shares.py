@@ -68,7 +68,9 @@ def target_shares(
         members = members[jobs.devices[members] <= supply.limits[jobs.tenant[members]]]
         if not len(members) or not supply.room.any():
             continue
-        found = _solve(view, members, rates[members], beliefs, objective, supply)
+        found = _whole_shares(view, members, rates[members], supply)
+        if found is None:
+            found = _solve(view, members, rates[members], beliefs, objective, supply)
         shares[members] = found
         used = found * jobs.devices[members, None]
         room = np.maximum(supply.room - used.sum(axis=0), 0.0)
@@ -90,6 +92,30 @@ def _tenant_limits(view: View) -> FloatArray:
     return np.array([math.inf if limit is None else limit for limit in limits])
 
 
+def _whole_shares(
+    view: View, members: IntArray, rates: FloatArray, supply: _Supply
+) -> FloatArray | None:
+    """Everyone all the time where they are fastest, if there is room: best by any objective."""
+    jobs, kind_of_node = view.jobs, view.cluster.kind_of_node
+    room, limits = supply.room.copy(), supply.limits.copy()
+    shares = np.zeros_like(rates)
+    fastest = rates >= rates.max(axis=1, keepdims=True) * (1.0 - SLACK)
+    # Jobs with least choice first; each stays where it is if that is among its fastest kinds.
+    for row in np.argsort(fastest.sum(axis=1), kind="stable").tolist():
+        at = int(members[row])
+        devices, tenant = int(jobs.devices[at]), int(jobs.tenant[at])
+        given = jobs.allocation(at)
+        present = -1 if given is None else int(kind_of_node[given.parts[0][0]])
+        fitting = np.flatnonzero(fastest[row] & (room >= devices)).tolist()
+        if not fitting or limits[tenant] < devices:
+            return None
+        kind = present if present in fitting else fitting[0]
+        room[kind] -= devices
+        limits[tenant] -= devices
+        shares[row, kind] = 1.0
+    return shares
+
+
 def _solve(
     view: View,
     members: IntArray,
@@ -104,7 +130,8 @@ def _solve(
     if objective in (Objective.MAX_MIN, Objective.THROUGHPUT):
         # Against the mean over kinds, weighted by how many devices of each there are: what an
         # equal share of everything would bring.
-        relative = rates / (rates @ supply.room / supply.room.sum())[:, None]
+        in_service = room_by_kind(view)
+        relative = rates / (rates @ in_service / in_service.sum())[:, None]
         if objective is Objective.THROUGHPUT:
             worth = relative * weights[:, None]
             programme = _programme(worth, devices, jobs.tenant[members], supply)

@@ -42,8 +42,9 @@ def broken_rules(view: View, decisions: list[Decision]) -> list[str]:
                 f"job {card.id} gets {after.devices} devices but allows "
                 f"{card.min_devices} to {card.max_devices}"
             )
-        if card.kinds and any(view.cluster.nodes[node].kind not in card.kinds
-                              for node in after.nodes):
+        if card.kinds and any(
+            view.cluster.nodes[node].kind not in card.kinds for node in after.nodes
+        ):
             problems.append(f"job {card.id} gets a device kind that it does not allow")
         if after.host is None:
             growth[card.tenant] += after.devices
@@ -72,9 +73,7 @@ def _quota_problems(view: View, growth: Counter[str]) -> list[str]:
     return problems
 
 
-def _sharing_problems(
-    view: View, decisions: list[Decision], rider: str, host: str
-) -> list[str]:
+def _sharing_problems(view: View, decisions: list[Decision], rider: str, host: str) -> list[str]:
     jobs = view.jobs
     at, own = jobs.find(host), jobs.find(rider)
     if at is None or own is None:

@@ -2,8 +2,8 @@
 
 `RankedPolicy.decide` ranks and sorts every job each time. A driver that sees each change can do
 better: only jobs to which something happened, or whose rank expired, are ranked again. The
-answer is the same (there is a property test); the cost of a decision falls from
-O(jobs · log jobs) to O(changes · log jobs) plus one walk along the jobs that run.
+answer is the same (there is a property test); what is left per decision is a few searches in a
+sorted list and one pass of numpy along it.
 
 A lane serves the plain case: one device kind, no tenants' limits, placements that never fail for
 lack of a tight enough spot.
@@ -12,11 +12,13 @@ lack of a tight enough spot.
 from __future__ import annotations
 
 import heapq
-from bisect import bisect_left, insort
-from collections import Counter
+from array import array
+from bisect import bisect_left
 from collections.abc import Callable
 
-from modelyard.schedule.ranked import Candidate, Rank, Rules
+import numpy as np
+
+from modelyard.schedule.ranked import Candidate, Rank, Rules, served
 from modelyard.schedule.view import NEVER
 
 _Entry = tuple[float, ...]
@@ -24,58 +26,55 @@ _Entry = tuple[float, ...]
 
 class Lane:
     """Invariant: `_order` holds one entry per job that competes for devices, sorted; an entry is
-    (−priority, *key, row), so that equal keys fall back on the order of submission."""
+    (−priority, *key, row), so that equal keys fall back on the order of submission. `_demand` and
+    `_waits` stand beside it, one element per entry, in types that numpy reads without a copy."""
 
     def __init__(self, rank: Callable[[Candidate], Rank], rules: Rules) -> None:
         self._rank = rank
         self._rules = rules
         self._order: list[_Entry] = []
+        self._demand = array("q")
+        self._waits = array("b")
         self._entry: dict[int, _Entry] = {}
-        self._demand: dict[int, int] = {}
-        self._running: set[int] = set()
+        #: devices that each waiting job asks for, by row, and their sum
+        self._waiting: dict[int, int] = {}
         self._waiting_demand = 0
-        self._waiting_sizes: Counter[int] = Counter()
-        self._ranked_at: dict[int, float] = {}
-        self._improving: set[int] = set()
+        #: running jobs whose rank improves with time, and when it was last computed
+        self._improving: dict[int, float] = {}
         self._stale: list[tuple[float, int, _Entry]] = []
         self._wakes: list[tuple[float, int, _Entry]] = []
 
     def put(self, row: int, job: Candidate) -> None:
         """Enter a job, or rank it again after something happened to it."""
         self.drop(row)
-        rank = self._rank(job)
-        entry = (-job.priority, *rank.key, row)
-        self._demand[row] = job.devices
-        self._entry[row] = entry
-        if job.running:
-            self._running.add(row)
-        else:
-            self._waiting_demand += job.devices
-            self._waiting_sizes[job.devices] += 1
         if job.running and not self._rules.preempt:
             return  # Nothing is decided about it any more; it needs no place in the order.
-        insort(self._order, entry)
-        self._ranked_at[row] = job.now
+        rank = self._rank(job)
+        entry = (-job.priority, *rank.key, row)
+        at = bisect_left(self._order, entry)
+        self._order.insert(at, entry)
+        self._demand.insert(at, job.devices)
+        self._waits.insert(at, not job.running)
+        self._entry[row] = entry
+        if not job.running:
+            self._waiting[row] = job.devices
+            self._waiting_demand += job.devices
         if rank.improves:
-            self._improving.add(row)
-        if rank.stale_at < NEVER:
-            heapq.heappush(self._stale, (rank.stale_at, row, entry))
+            self._improving[row] = job.now
         if rank.wake_at < NEVER:
             heapq.heappush(self._wakes, (rank.wake_at, row, entry))
+        if rank.stale_at < rank.wake_at:
+            heapq.heappush(self._stale, (rank.stale_at, row, entry))
 
     def drop(self, row: int) -> None:
         """Forget a job; nothing happens when it is not here."""
         entry = self._entry.pop(row, None)
         if entry is None:
             return
-        if row in self._running:
-            self._running.discard(row)
-        else:
-            self._waiting_demand -= self._demand[row]
-            self._waiting_sizes[self._demand[row]] -= 1
-        if self._ranked_at.pop(row, None) is not None:
-            del self._order[bisect_left(self._order, entry)]
-        self._improving.discard(row)
+        at = bisect_left(self._order, entry)
+        del self._order[at], self._demand[at], self._waits[at]
+        self._waiting_demand -= self._waiting.pop(row, 0)
+        self._improving.pop(row, None)
 
     def _refresh(self, now: float, candidate: Callable[[int], Candidate]) -> None:
         """Rank again whose rank has expired."""
@@ -100,42 +99,26 @@ class Lane:
         """Rows to start, in order, and rows to stop."""
         # While everyone fits the order decides nothing, and ranks may go out of date.
         if self._waiting_demand <= free and self._rules.backfill:
-            running = self._running
-            return [int(e[-1]) for e in self._order if e[-1] not in running], []
+            return sorted(self._waiting, key=self._entry.__getitem__), []
         self._refresh(now, candidate)
         while True:
-            starts, stops = self._walk(capacity if self._rules.preempt else free)
+            starts, stops = self._serve(capacity if self._rules.preempt else free)
             # A rank that only improves may be out of date; that matters to nobody but the job
             # that would be stopped for it.
-            doubtful = [
-                row for row in stops if row in self._improving and self._ranked_at[row] < now
-            ]
+            doubtful = [row for row in stops if self._improving.get(row, now) < now]
             if not doubtful:
-                return starts, stops
+                return starts, sorted(stops)
             for row in doubtful:
                 self.put(row, candidate(row))
 
-    def _walk(self, room: int) -> tuple[list[int], list[int]]:
+    def _serve(self, room: int) -> tuple[list[int], list[int]]:
+        """Rows to start and to stop if the ranks are right."""
+        demand = np.frombuffer(self._demand, dtype=np.int64)
+        waits = np.frombuffer(self._waits, dtype=np.bool_)
+        runs = served(demand, room, backfill=self._rules.backfill)
         starts: list[int] = []
         stops: list[int] = []
-        running, demand, backfill = self._running, self._demand, self._rules.backfill
-        running_left = len(running) if self._rules.preempt else 0
-        smallest = min((size for size, count in self._waiting_sizes.items() if count), default=0)
-        blocked = False
-        for entry in self._order:
-            row = int(entry[-1])
-            fits = not blocked and demand[row] <= room
-            if fits:
-                room -= demand[row]
-            if row in running:
-                running_left -= 1
-                if not fits:
-                    stops.append(row)
-                    blocked |= not backfill
-            elif fits:
-                starts.append(row)
-            else:
-                blocked |= not backfill
-            if not running_left and (blocked or room < smallest):
-                break
+        # Whoever is served and waits starts; whoever is neither stops.
+        for at in np.flatnonzero(runs == waits).tolist():
+            (starts if self._waits[at] else stops).append(int(self._order[at][-1]))
         return starts, stops

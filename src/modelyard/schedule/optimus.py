@@ -33,7 +33,7 @@ class ServedSpeed(Protocol):
 
 @runtime_checkable
 class CountedSteps(Protocol):
-    """A speed model that knows how many steps are left, whatever the size; see `speed/epochs.py`."""
+    """A speed model that knows how many steps are left at any size; see `speed/epochs.py`."""
 
     @property
     def remaining_steps(self) -> float: ...

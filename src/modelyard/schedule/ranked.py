@@ -164,8 +164,10 @@ def admit(view: View, order: IntArray, rules: Rules) -> list[Decision]:
 def _choose(view: View, order: IntArray, rules: Rules) -> BoolArray:
     """Who runs, by counting devices."""
     jobs = view.jobs
-    if view.tenants or len(view.cluster.kinds) > 1 or not np.array_equal(
-        view.available, view.cluster.capacity
+    if (
+        view.tenants
+        or len(view.cluster.kinds) > 1
+        or not np.array_equal(view.available, view.cluster.capacity)
     ):
         return _choose_one_by_one(view, order, rules)
     capacity = view.cluster.devices
@@ -177,23 +179,29 @@ def _choose(view: View, order: IntArray, rules: Rules) -> BoolArray:
         chosen |= jobs.running
         room = capacity - int(jobs.held[chosen].sum())
         candidates = order[~jobs.running[order]]
-    demand = jobs.devices[candidates]
-    start = 0
-    while start < len(candidates) and room > 0:
-        total = np.cumsum(demand[start:])
-        prefix = int(np.searchsorted(total, room, side="right"))
-        chosen[candidates[start : start + prefix]] = True
-        if prefix:
-            room -= int(total[prefix - 1])
-        if not rules.backfill:
-            break
-        start += prefix
-        fitting = demand[start:] <= room
-        step = int(np.argmax(fitting)) if len(fitting) else 0
-        if not len(fitting) or not fitting[step]:
-            break
-        start += step
+    runs = served(jobs.devices[candidates], room, backfill=rules.backfill)
+    chosen[candidates[runs]] = True
     return chosen
+
+
+def served(demand: IntArray, room: int, *, backfill: bool) -> BoolArray:
+    """Who of a queue is served from its head, each taking what it asks for if there is room.
+
+    Whoever finds too little room is passed over with `backfill`; without, the queue ends there.
+    """
+    runs = np.zeros(len(demand), dtype=np.bool_)
+    left = np.arange(len(demand))
+    while room > 0 and len(left):
+        total = demand[left].cumsum()
+        count = int(total.searchsorted(room, side="right"))
+        runs[left[:count]] = True
+        if not backfill:
+            break
+        # Room only shrinks: whoever is too large now is out of the question from here on.
+        room -= int(total[count - 1]) if count else 0
+        left = left[count:]
+        left = left[demand[left] <= room]
+    return runs
 
 
 def _choose_one_by_one(view: View, order: IntArray, rules: Rules) -> BoolArray:

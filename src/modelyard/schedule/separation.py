@@ -55,7 +55,7 @@ class Board:
         return Allocation(((int(fitting[np.argmin(tightness)]), devices),))
 
     def apart(self, devices: int) -> Allocation | None:
-        """Several uncrossed nodes, as few as possible; the rest of a gang where it fits tightest."""
+        """Several uncrossed nodes, as few as possible; the last part where it fits tightest."""
         nodes = self._roomiest()
         if int(self.free[nodes].sum()) < devices:
             return None

@@ -68,12 +68,12 @@ def decisions_for_sizes(
         take(free, given)
     queue = sorted(wanted, key=lambda at: wanted[at]) if order is None else order
     for at in in_order(view, [at for at in queue if wanted.get(at, 0) and at not in placed]):
-        given = _placed_or_cut(view, at, free, wanted[at], strategy)
-        if given is None:
-            given = _placed_over_lower(view, at, placed, free, wanted[at], strategy)
-        if given is not None:
-            take(free, given)
-            placed[at] = given
+        found = _placed_or_cut(view, at, free, wanted[at], strategy)
+        if found is None:
+            found = _placed_over_lower(view, at, placed, free, wanted[at], strategy)
+        if found is not None:
+            take(free, found)
+            placed[at] = found
     return changes(view, placed)
 
 

@@ -42,13 +42,22 @@ def tiresias_las(
     *,
     limits: tuple[float, ...] = DEFAULT_LIMITS,
     by_time: bool = False,
+    by_arrival: bool = False,
     strategy: str = "consolidated",
 ) -> RankedPolicy:
-    """Least attained service, discretised; `by_time` counts seconds instead of device-seconds."""
+    """Least attained service, discretised.
+
+    `by_time` counts seconds instead of device-seconds. `by_arrival` serves each queue in order of
+    submission, as the Tiresias inside Pollux's artifact does, instead of by history.
+    """
 
     def rank(job: Candidate) -> Rank:
         attained = job.run_seconds if by_time else job.service
         queue = bisect_right(limits, attained + AT_LIMIT)
+        if by_arrival:
+            pace = 1 if by_time else job.devices
+            reached = _limit_reached_at(job, attained, limits, pace) if job.running else NEVER
+            return Rank((queue, job.submitted), reached, reached)
         entering = queue > 0 and attained - limits[queue - 1] < AT_LIMIT
         if not job.running:
             if entering or job.first_start == math.inf:

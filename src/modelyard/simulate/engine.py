@@ -33,8 +33,9 @@ from modelyard.speed.progress import Progress
 
 #: Times closer than this are one moment: floating-point sums of durations differ by less.
 SAME_MOMENT_SECONDS = 1e-6
-#: How many events pass between two calls of the progress display.
-EVENTS_PER_REPORT = 512
+#: So many decisions in a row without a running job, and without an arrival in between, are a
+#: policy that will never start one: no outage of a whole cluster lasts for that many events.
+IDLE_DECISIONS = 1000
 
 
 class Kind(IntEnum):
@@ -60,6 +61,16 @@ def simulate(
     `use_lane=False` asks the policy to decide from scratch each time; the result is the same.
     """
     return Engine(scenario, policy, on_progress, use_lane=use_lane).run()
+
+
+def snapshot(scenario: Scenario, policy: Policy, *, at: float) -> View:
+    """The state at a moment of the run, after everything that happens up to and at that moment.
+
+    It is the state at the last event when the run is over by then.
+    """
+    engine = Engine(scenario, policy, use_lane=False)
+    engine.play(until=at)
+    return engine.view()
 
 
 def _lane(scenario: Scenario, policy: Policy) -> Lane | None:
@@ -114,11 +125,17 @@ class Engine:
         self._next_round = -math.inf
         self._on_progress = on_progress
         self._needs_left = policy.traits.oracle
+        self._idle_decisions = 0
         self._lane = _lane(scenario, policy) if use_lane else None
 
     # -- the loop -------------------------------------------------------------------------
 
     def run(self) -> Result:
+        events = self.play()
+        return self.recorder.result(self, events)
+
+    def play(self, *, until: float = math.inf) -> int:
+        """Let everything up to `until` happen; how many events that were."""
         jobs = self.scenario.workload.jobs
         for index, job in enumerate(jobs):
             self._push(job.submitted, Kind.ARRIVAL, index)
@@ -128,10 +145,13 @@ class Engine:
             for at, node, repaired_at in self._outages.first():
                 self._push(at, Kind.FAILURE, node)
                 self._push(repaired_at, Kind.REPAIR, node)
-        events = report_at = 0
+        events, reported = 0, left
         while left:
             if not self._heap:
                 self._report_deadlock()
+            if self._heap[0][0] > until:
+                self._rest(until)
+                break
             self.now = self._heap[0][0]
             if self.recorder.started is None:
                 self.recorder.begin(self.now)
@@ -158,11 +178,18 @@ class Engine:
                     self._repair(subject)
             if due and left:
                 self._decide()
+                self._watch_for_standstill()
             self._plan_round()
-            if self._on_progress and events >= report_at:
-                report_at = events + EVENTS_PER_REPORT
+            if self._on_progress and left != reported:
+                reported = left
                 self._on_progress(1.0 - left / len(jobs))
-        return self.recorder.result(self, events)
+        return events
+
+    def _rest(self, until: float) -> None:
+        """Nothing happens until then but progress."""
+        self.now = until
+        for row in self.active.tolist():
+            self._sync(row)
 
     def _push(self, at: float, kind: Kind, subject: int, version: int = 0) -> None:
         self._sequence += 1
@@ -175,6 +202,13 @@ class Engine:
             ticks = math.floor(self.now / length + SAME_MOMENT_SECONDS) + 1
             self._next_round = ticks * length
             self._push(self._next_round, Kind.ROUND, 0)
+
+    def _watch_for_standstill(self) -> None:
+        """Rounds and outages go on for ever; a policy that starts nothing must not."""
+        stands_still = self.waiting == len(self.active) > 0
+        self._idle_decisions = self._idle_decisions + 1 if stands_still else 0
+        if self._idle_decisions > IDLE_DECISIONS:
+            self._report_deadlock()
 
     def _report_deadlock(self) -> None:
         stuck = [self.book.cards[row].id for row in self.active.tolist()]
@@ -210,6 +244,7 @@ class Engine:
             self.book.left[row] = progress.remaining(self._asked_footprint(job))
         self.active = np.append(self.active, row)
         self.waiting += 1
+        self._idle_decisions = 0
         if self._lane:
             self._lane.put(row, self._candidate(row))
         self.recorder.arrived(self.now)

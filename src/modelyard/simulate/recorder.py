@@ -97,8 +97,10 @@ class Recorder:
             cluster=self._cluster.name,
             devices=self._cluster.devices,
             jobs=jobs,
-            segments=tuple(Segment(book.cards[row].id, start, end, held.parts)
-                           for row, start, end, held in self._segments),
+            segments=tuple(
+                Segment(book.cards[row].id, start, end, held.parts)
+                for row, start, end, held in self._segments
+            ),
             series=Series(tuple(self._times), tuple(self._used), tuple(self._waiting)),
             decision_seconds=tuple(self._decision_seconds),
             fragmentation=float(np.mean(self._fragmentation)) if self._fragmentation else 0.0,

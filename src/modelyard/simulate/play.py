@@ -1,0 +1,61 @@
+"""One policy on one scenario, and what may come of it."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from modelyard.errors import YardError
+from modelyard.schedule.registry import policy
+from modelyard.simulate.engine import simulate
+from modelyard.simulate.numbers import read_numbers
+from modelyard.simulate.result import Result
+from modelyard.simulate.scenario import Scenario
+
+#: A display shows no finer steps than this share of a run.
+SMALLEST_STEP = 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A run that ended without a result."""
+
+    policy: str
+    message: str
+    fix: str = ""
+    #: where it happened, when it was no error that Modelyard raises on purpose
+    traceback: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.message}. Fix: {self.fix}" if self.fix else self.message
+
+
+Outcome = Result | Failure
+#: The policy as it was asked for, and the share of its jobs that have finished.
+OnProgress = Callable[[str, float], None]
+OnDone = Callable[[str, Outcome], None]
+
+
+def play(scenario: Scenario, text: str, on_progress: Callable[[float], None]) -> Outcome:
+    """The result of the policy that `text` describes; a failure when it fails."""
+    shown = 0.0
+
+    def step(share: float) -> None:
+        nonlocal shown
+        if share - shown >= SMALLEST_STEP:
+            shown = share
+            on_progress(share)
+
+    try:
+        return simulate(scenario, policy(text, read_numbers=read_numbers), on_progress=step)
+    except YardError as error:
+        return Failure(text, error.message, error.fix)
+    # A policy may be anybody's code: whatever it raises must not cost the other runs.
+    except Exception as error:
+        return Failure(
+            text,
+            f"policy '{text}' failed with {type(error).__name__}: {error}",
+            fix="report it to whoever wrote the policy, with the lines below",
+            traceback=traceback.format_exc(),
+        )
