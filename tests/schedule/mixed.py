@@ -55,7 +55,7 @@ def mixed_run(policy: Policy, *, round_seconds: float = 0.0) -> Result:
             for index in range(6)
         )
     )
-    drawn = generate(JOBS, seed=11, load=1.3, cluster_devices=cluster.devices, mix=MIX)
+    drawn = generate(JOBS, seed=11, load=2.0, cluster_devices=cluster.devices, mix=MIX)
     jobs = tuple(
         replace(job, kinds=("slow",) if index % 7 == 0 else (), exclusive=index % 3 == 0)
         for index, job in enumerate(drawn.jobs)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -193,7 +194,9 @@ def test_without_rounds_a_started_job_keeps_its_devices_for_a_while() -> None:
 def test_the_next_change_is_the_end_of_a_lease() -> None:
     jobs = [(card("a", 1), speeds(1.0, 1.0)), (card("b", 1), speeds(1.0, 1.0))]
     cluster = uniform_cluster(1, 1, kind="v100")
-    assert gavel().next_change(view_of_speeds(cluster, jobs, running={"a": ((0, 1),)})) == NEVER
+    view = view_of_speeds(cluster, jobs, running={"a": ((0, 1),)}, now=100.0)
+    assert gavel().next_change(view) == NEVER, "the driver has rounds of its own"
+    assert gavel().next_change(replace(view, round_seconds=0.0)) == 460.0
 
 
 @pytest.mark.parametrize("objective", [goal.value for goal in Objective])

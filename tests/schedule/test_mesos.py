@@ -105,7 +105,7 @@ def test_with_preemption_the_larger_share_yields_until_both_are_level() -> None:
 def test_a_level_world_stays_as_it_is() -> None:
     """Nobody takes what would have to be given back."""
     jobs = [card(f"{name}{index}", 2, tenant=name) for name in "ab" for index in range(4)]
-    running = {name: ((0, 2),) for name in ("a0", "a1", "b0", "b1")}
+    running = dict.fromkeys(("a0", "a1", "b0", "b1"), ((0, 2),))
     view = view_of(uniform_cluster(1, 8), jobs, running=running)
     assert mesos(preempt=True).decide(view) == []
 

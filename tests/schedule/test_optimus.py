@@ -11,6 +11,7 @@ from modelyard.schedule.view import TenantView, View
 from modelyard.simulate.engine import simulate
 from modelyard.simulate.readers import read_workload
 from modelyard.simulate.scenario import Scenario
+from modelyard.simulate.workload import TraceJob
 from modelyard.spec.allocation import Footprint
 from modelyard.spec.cluster import uniform_cluster
 from modelyard.speed.fixed import FixedWork
@@ -64,7 +65,7 @@ def test_a_size_on_which_the_job_does_not_run_is_passed_over() -> None:
 
 
 def test_a_rigid_job_has_its_size_or_waits() -> None:
-    def rigid(name: str, devices: int) -> object:
+    def rigid(name: str, devices: int) -> TraceJob:
         work = FixedWork(100.0, devices)
         return elastic(name, smallest=devices, largest=devices, work=work)
 
@@ -89,21 +90,21 @@ def test_a_job_that_keeps_its_size_keeps_its_place() -> None:
     assert held_after(view, optimus().decide(view)) == {"a": ((1, 2),), "b": ((0, 1),)}
 
 
-def test_servers_and_workers_are_added_one_by_one() -> None:
-    """With b·w/p alone only the ratio counts: servers and workers must take turns."""
-    speed = ServersSpeed(ServersMode.SYNCHRONOUS, (1.0, 0.0, 0.0, 0.0, 0.0), 8.0)
-    only_workers = moment(
-        uniform_cluster(2, 4), [elastic("ps", smallest=2, work=StepsWork(100.0, speed))]
-    )
-    assert sizes(only_workers) == {"ps": 8}
-    costly = ServersSpeed(ServersMode.SYNCHRONOUS, (1.0, 0.0, 0.1, 2.0, 0.0), 8.0)
-    # 8/w + 0.1·w/p + 2·w is least at two workers; a second server is worth another device, and
-    # each further one less, but never nothing.
-    waiting = [
-        elastic("ps", smallest=2, work=StepsWork(100.0, costly)),
-        elastic("other", steps=1e6, largest=5),
-    ]
-    assert sizes(moment(uniform_cluster(2, 4), waiting)) == {"ps": 3, "other": 5}
+def test_a_server_or_a_worker_is_added_whichever_helps_more() -> None:
+    """Steps of 8/w + 2·w/p + w/5 seconds: (1, 1) takes 10.2, then (1, 2) 8.4 and (2, 2) 6.4."""
+    speed = ServersSpeed(ServersMode.SYNCHRONOUS, (1.0, 0.0, 2.0, 0.2, 0.0), 8.0)
+    job = elastic("ps", smallest=2, work=StepsWork(100.0, speed))
+
+    def rival(saving: float) -> TraceJob:
+        """A second device saves it so many seconds, a third one is no option."""
+        return elastic("rival", steps=2 * saving, largest=2)
+
+    four = uniform_cluster(1, 4)
+    assert sizes(moment(four, [job, rival(179.0)])) == {"ps": 3, "rival": 1}
+    assert sizes(moment(four, [job, rival(181.0)])) == {"ps": 2, "rival": 2}
+    five = uniform_cluster(1, 5)
+    assert sizes(moment(five, [job, rival(199.0)])) == {"ps": 3, "rival": 2}
+    assert sizes(moment(five, [job, rival(179.0)])) == {"ps": 4, "rival": 1}
 
 
 def test_a_job_with_servers_needs_two_devices() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import sys
 from pathlib import Path
@@ -10,11 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import modelyard
 from modelyard.errors import InputError, UnknownName
 from modelyard.schedule.explain import Ordered
 from modelyard.schedule.placement import Strategy
 from modelyard.schedule.registry import REQUIRED, PolicyEntry, policies, policy
 from modelyard.schedule.view import View
+from modelyard.spec.cluster import uniform_cluster
 
 from .worlds import card, view_of
 
@@ -56,8 +59,6 @@ def test_importing_the_registry_loads_nothing_heavy() -> None:
 
 
 def _env() -> dict[str, str]:
-    import modelyard
-
     return {"PYTHONPATH": str(Path(modelyard.__file__).parents[1])}
 
 
@@ -95,8 +96,6 @@ def test_tuples_and_hyphens() -> None:
 
 
 def two_jobs() -> View:
-    from modelyard.spec.cluster import uniform_cluster
-
     return view_of(
         uniform_cluster(1, 2),
         [card("runs", 2), card("waits", 2)],
@@ -162,18 +161,14 @@ def test_all_mistakes_are_reported_at_once() -> None:
 
 @given(st.text(max_size=40))
 def test_no_text_raises_anything_but_an_input_error(text: str) -> None:
-    try:
+    with contextlib.suppress(InputError):
         policy(text)
-    except InputError as error:
-        assert str(error)
 
 
 @given(st.sampled_from(sorted(BUILT_IN)), st.text(max_size=30))
 def test_no_option_text_raises_anything_but_an_input_error(name: str, options: str) -> None:
-    try:
+    with contextlib.suppress(InputError):
         policy(f"{name}:{options}")
-    except InputError as error:
-        assert str(error)
 
 
 # -- other packages -----------------------------------------------------------------------
@@ -187,7 +182,6 @@ def plain(*, strategy="consolidated"):
 def picky(weight):
     return fifo()
 
-plain.file_options = ()
 number = 3
 """
 POINTS = """
@@ -226,7 +220,7 @@ def test_a_package_adds_policies() -> None:
 @pytest.mark.usefixtures("plugin")
 def test_a_required_option_is_asked_for() -> None:
     assert policies()["picky"].options() == {"weight": REQUIRED}
-    with pytest.raises(InputError, match="needs option 'weight'. Fix: write picky:weight=…"):
+    with pytest.raises(InputError, match=r"needs option 'weight'\. Fix: write picky:weight=…"):
         policy("picky")
     assert policy("picky:3").name == "picky:3"
 

@@ -20,6 +20,7 @@ from modelyard.schedule.view import NEVER, TenantView, View
 from modelyard.spec.cluster import Cluster, Node, uniform_cluster
 from modelyard.speed.amdahl import AmdahlSpeed
 from modelyard.speed.model import SpeedModel
+from modelyard.speed.pollux import BatchLimits, GoodputModel, GradientNoise, PolluxParams
 
 from .mixed import JOBS, KindSpeed, mixed_run, outcome, view_of_speeds
 from .worlds import card
@@ -97,6 +98,18 @@ def test_a_job_without_a_past_pays_for_no_restart() -> None:
     found = offered(view_of_speeds(uniform_cluster(1, 4), [(elastic("a", 4), LINEAR)]))
     assert found.cost.tolist() == [1.0]
     assert found.waiting_cost.tolist() == pytest.approx([1.1])
+
+
+def test_a_fitted_model_is_asked_for_all_sizes_at_once() -> None:
+    """The vectorised answer is that of one question per size."""
+    limits = BatchLimits(init_batch=128, max_batch=4096, min_local=16, max_local=256)
+    params = PolluxParams(0.1, 0.001, 0.2, 0.01, 0.05, 0.001, 1.5)
+    model = GoodputModel(params, GradientNoise(1.0, 8.0), limits)
+    view = view_of_speeds(uniform_cluster(4, 4), [(elastic("a", 16), model)])
+    beliefs = Beliefs(view)
+    asked = [1, 2, 4, 8, 16]
+    one_by_one = [model.goodput(beliefs.footprint(0, size)) for size in asked]
+    assert beliefs.goodputs(0, 0, asked) == pytest.approx(one_by_one, rel=1e-12)
 
 
 def test_devices_go_where_they_bring_most() -> None:

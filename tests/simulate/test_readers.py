@@ -83,7 +83,7 @@ def test_gavel_counts_in_steps_of_a_table(tmp_path: Path) -> None:
         steps=4, devices=1, arrival=0
     )
     late, early = reversed(read_workload(written(tmp_path, rows), tables=tables).jobs)
-    assert (early.id, early.submitted, early.kinds) == ("1", 0.0, ("v100",))
+    assert (early.id, early.submitted, early.kinds) == ("1", 0.0, ("V100",))
     assert (late.id, late.devices, late.model) == ("0", 2, "Net")
     assert isinstance(late.work, StepsWork)
     assert late.work.steps == 60
@@ -360,7 +360,7 @@ def test_public_gavel_traces(data_folder: Path, trace: str, jobs: int) -> None:
     workload = read_workload(folder / f"{trace}.trace", tables=tables)
     check(workload)
     assert len(workload.jobs) == jobs
-    assert all(set(job.kinds) <= {"k80", "p100", "v100"} for job in workload.jobs)
+    assert all(set(job.kinds) <= {"K80", "P100", "V100"} for job in workload.jobs)
 
 
 def test_public_pollux_workload(data_folder: Path) -> None:

@@ -221,7 +221,8 @@ class _Answer:
 
     def _is_spoilt(self, index: int) -> bool:
         """Whether the knapsack promised the job more than it got."""
-        return self.cost(index) > self.candidates[index].costs[self.target[index]] + NO_GAIN
+        promised = float(self.candidates[index].costs[self.target[index]])
+        return self.cost(index) > promised + NO_GAIN
 
     def _tenant_left(self, tenant: str) -> int:
         if tenant not in self.limits:

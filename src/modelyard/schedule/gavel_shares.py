@@ -148,9 +148,7 @@ def _solve(
     return programme.spread(_fairest(view, members, worth, programme))
 
 
-def _ending_rates(
-    view: View, members: IntArray, rates: FloatArray, beliefs: Beliefs
-) -> FloatArray:
+def _ending_rates(view: View, members: IntArray, rates: FloatArray, beliefs: Beliefs) -> FloatArray:
     """The part of what is left of each job that one second on each kind does (oracle)."""
     ending = np.zeros_like(rates)
     for row, at in enumerate(members.tolist()):

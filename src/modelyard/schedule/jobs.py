@@ -187,13 +187,13 @@ class JobTable:
         )
 
     def card(self, position: int) -> JobCard:
-        return self._book.cards[self.rows[position]]
+        return self._book.cards[int(self.rows[position])]
 
     def allocation(self, position: int) -> Allocation | None:
-        return self._book.allocations[self.rows[position]]
+        return self._book.allocations[int(self.rows[position])]
 
     def knowledge(self, position: int) -> Knowledge:
-        return self._book.knowledge[self.rows[position]]
+        return self._book.knowledge[int(self.rows[position])]
 
     def find(self, job: str) -> int | None:
         """The position of a job in this table; None when it is finished or unknown."""

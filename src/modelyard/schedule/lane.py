@@ -119,6 +119,6 @@ class Lane:
         starts: list[int] = []
         stops: list[int] = []
         # Whoever is served and waits starts; whoever is neither stops.
-        for at in np.flatnonzero(runs == waits).tolist():
+        for at in (runs == waits).nonzero()[0].tolist():
             (starts if self._waits[at] else stops).append(int(self._order[at][-1]))
         return starts, stops

@@ -165,7 +165,7 @@ def stranded(free: IntArray, sizes: Sizes) -> FloatArray:
 
 
 def _fragmentation(
-    cluster: Cluster, free: IntArray, devices: int, sizes: Sizes
+    _cluster: Cluster, free: IntArray, devices: int, sizes: Sizes
 ) -> Allocation | None:
     fitting = np.flatnonzero(free >= devices)
     if not len(fitting):

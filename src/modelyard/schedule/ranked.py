@@ -119,7 +119,7 @@ def candidates(jobs: JobTable) -> Iterator[Candidate]:
         jobs.remaining,
     )
     rows = zip(*(column.tolist() for column in columns), strict=True)
-    return (Candidate(*row, jobs.now) for row in rows)
+    return (Candidate._make((*row, jobs.now)) for row in rows)
 
 
 def admit(view: View, order: IntArray, rules: Rules) -> list[Decision]:
@@ -157,7 +157,7 @@ def admit(view: View, order: IntArray, rules: Rules) -> list[Decision]:
         take(free, given)
         decisions.append(Decision(card.id, given))
     if blocked and rules.backfill:
-        decisions += _fill(view, order, chosen, free, rules)
+        return _fill(view, order, chosen, decisions, free, rules)
     return decisions
 
 
@@ -190,18 +190,25 @@ def served(demand: IntArray, room: int, *, backfill: bool) -> BoolArray:
     Whoever finds too little room is passed over with `backfill`; without, the queue ends there.
     """
     runs = np.zeros(len(demand), dtype=np.bool_)
-    left = np.arange(len(demand))
-    while room > 0 and len(left):
-        total = demand[left].cumsum()
-        count = int(total.searchsorted(room, side="right"))
+    count, room = _prefix(demand, room)
+    runs[:count] = True
+    if not backfill or not room:
+        return runs
+    # Room only shrinks: whoever is too large once is out of the question from then on.
+    left = count + (demand[count:] <= room).nonzero()[0]
+    while len(left):
+        count, room = _prefix(demand[left], room)
         runs[left[:count]] = True
-        if not backfill:
-            break
-        # Room only shrinks: whoever is too large now is out of the question from here on.
-        room -= int(total[count - 1]) if count else 0
         left = left[count:]
         left = left[demand[left] <= room]
     return runs
+
+
+def _prefix(demand: IntArray, room: int) -> tuple[int, int]:
+    """How many fit from the head of a queue on, and the room that they leave."""
+    total = demand.cumsum()
+    count = int(total.searchsorted(room, side="right"))
+    return count, room - int(total[count - 1]) if count else room
 
 
 def _choose_one_by_one(view: View, order: IntArray, rules: Rules) -> BoolArray:
@@ -255,7 +262,7 @@ class Budget:
         for node, count in given.parts:
             self._node_room[node] -= count
         self.room -= spend
-        self._charge(card.tenant, given.devices)
+        self.charge(card.tenant, given.devices)
         return True
 
     def enter(self, at: int, devices: int | None = None) -> bool:
@@ -269,7 +276,7 @@ class Budget:
             index = kinds.index(kind) if kind in kinds else -1
             if index >= 0 and self.room[index] >= wanted:
                 self.room[index] -= wanted
-                self._charge(card.tenant, wanted)
+                self.charge(card.tenant, wanted)
                 return True
         return False
 
@@ -288,27 +295,46 @@ class Budget:
             card.devices <= cluster.largest_gang(kind) for kind in card.kinds or cluster.kinds
         )
 
-    def _charge(self, tenant: str, devices: int) -> None:
+    def charge(self, tenant: str, devices: int) -> None:
+        """Count devices against a tenant's limit."""
         self._tenant_used[tenant] = self._tenant_used.get(tenant, 0) + devices
 
 
 def _fill(
-    view: View, order: IntArray, chosen: BoolArray, free: IntArray, rules: Rules
+    view: View,
+    order: IntArray,
+    chosen: BoolArray,
+    decisions: list[Decision],
+    free: IntArray,
+    rules: Rules,
 ) -> list[Decision]:
-    """Give what a strict placement left over to jobs that were not chosen."""
-    budget = Budget(view)
+    """Give what a strict placement left over to jobs that were not chosen.
+
+    Whoever would be stopped for a job that then found no place goes on where it is.
+    """
+    jobs, budget = view.jobs, Budget(view)
+    settled = {decision.job: decision for decision in decisions}
     for at in np.flatnonzero(chosen).tolist():
-        budget.keep(at)
-    decisions = []
-    for at in order[~chosen[order] & ~view.jobs.running[order]].tolist():
-        card = view.jobs.card(at)
-        if card.devices > int(free.sum()) or not budget.tenant_allows(card.tenant, card.devices):
+        card = jobs.card(at)
+        if not budget.keep(at) and card.id in settled:
+            budget.charge(card.tenant, card.devices)
+    for at in order[~chosen[order]].tolist():
+        card, before = jobs.card(at), jobs.allocation(at)
+        if not budget.tenant_allows(card.tenant, before.devices if before else card.devices):
             continue
-        given = place(view.cluster, free, card.devices, strategy=rules.strategy, kinds=card.kinds)
-        if given is not None and budget.enter(at):
+        if before is not None and all(free[node] >= count for node, count in before.parts):
+            del settled[card.id]
+            given: Allocation | None = before
+        else:
+            given = place(
+                view.cluster, free, card.devices, strategy=rules.strategy, kinds=card.kinds
+            )
+            if given is not None:
+                settled[card.id] = Decision(card.id, given)
+        if given is not None:
             take(free, given)
-            decisions.append(Decision(card.id, given))
-    return decisions
+            budget.charge(card.tenant, given.devices)
+    return list(settled.values())
 
 
 def _repack(view: View, order: IntArray, rules: Rules) -> list[Decision]:
@@ -334,7 +360,7 @@ def _repack(view: View, order: IntArray, rules: Rules) -> list[Decision]:
             if not rules.backfill:
                 break
             continue
-        budget.enter(at)
+        budget.charge(card.tenant, card.devices)
         take(free, given)
         left -= card.devices
         placed[at] = given

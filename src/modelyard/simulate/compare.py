@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from modelyard.errors import InputError, Problem
 from modelyard.schedule.registry import policy
@@ -61,7 +62,7 @@ def compare(
     try:
         if count <= 1:
             for text in texts:
-                done(text, play(scenario, text, lambda share, text=text: tell(text, share)))
+                done(text, play(scenario, text, partial(tell, text)))
         else:
             play_in_processes(scenario, texts, workers=count, on_progress=tell, on_done=done)
     except KeyboardInterrupt:

@@ -33,8 +33,8 @@ from modelyard.speed.progress import Progress
 
 #: Times closer than this are one moment: floating-point sums of durations differ by less.
 SAME_MOMENT_SECONDS = 1e-6
-#: So many decisions in a row without a running job, and without an arrival in between, are a
-#: policy that will never start one: no outage of a whole cluster lasts for that many events.
+#: Rounds and faults go on for ever; a policy must not make jobs wait for ever. So many decisions
+#: in a row that leave everyone waiting on an idle cluster in full service end the run.
 IDLE_DECISIONS = 1000
 
 
@@ -204,8 +204,8 @@ class Engine:
             self._push(self._next_round, Kind.ROUND, 0)
 
     def _watch_for_standstill(self) -> None:
-        """Rounds and outages go on for ever; a policy that starts nothing must not."""
-        stands_still = self.waiting == len(self.active) > 0
+        everyone_waits = self.waiting == len(self.active) > 0
+        stands_still = everyone_waits and int(self.available.sum()) == self.cluster.devices
         self._idle_decisions = self._idle_decisions + 1 if stands_still else 0
         if self._idle_decisions > IDLE_DECISIONS:
             self._report_deadlock()

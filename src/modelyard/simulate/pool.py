@@ -82,11 +82,15 @@ def pickled(scenario: Scenario) -> bytes:
     return stream.getvalue()
 
 
+def _frozen(mapping: dict[Any, Any]) -> MappingProxyType[Any, Any]:
+    # The type itself has no name by which another process could find it.
+    return MappingProxyType(mapping)
+
+
 class _ScenarioPickler(pickle.Pickler):
-    # On the class, because the faster C implementation reads it from there.
     dispatch_table = {  # noqa: RUF012 (pickle's interface)
         **copyreg.dispatch_table,
-        MappingProxyType: lambda proxy: (MappingProxyType, (dict(proxy),)),
+        MappingProxyType: lambda proxy: (_frozen, (dict(proxy),)),
     }
 
 

@@ -115,19 +115,23 @@ class Recorder:
         The fair share is the cluster divided by the mean number of unfinished jobs during the
         job's life. A rigid job larger than its share is taken to run proportionally slower on it.
         """
+        if not engine.traces:
+            return []
         times = np.asarray(self._active_times)
         count = np.cumsum(self._active_change)
-        area = np.concatenate(([0.0], np.cumsum(np.diff(times) * count[:-1]))) if len(times) else []
+        area = np.concatenate(([0.0], np.cumsum(np.diff(times) * count[:-1])))
+        submitted = np.array([job.submitted for job in engine.traces])
+        ended = np.array([self._finish[row] for row in range(len(engine.traces))])
+        # The area under the number of unfinished jobs, over each job's life.
+        crowded = np.interp(ended, times, area) - np.interp(submitted, times, area)
         node_size = int(self._cluster.capacity.max())
         ratios = []
-        for row, job in enumerate(engine.traces):
-            end = self._finish[row]
-            spent = end - job.submitted
+        lives = zip(engine.traces, (ended - submitted).tolist(), crowded.tolist(), strict=True)
+        for job, spent, area_between in lives:
             if spent <= 0:
                 ratios.append(1.0)
                 continue
-            area_between = np.interp([job.submitted, end], times, area)
-            crowd = max(float(area_between[1] - area_between[0]) / spent, 1.0)
+            crowd = max(area_between / spent, 1.0)
             share = max(self._cluster.devices / crowd, 1.0)
             size = int(min(max(share, job.min_devices), job.max_devices))
             kind = job.kinds[0] if job.kinds else self._cluster.kinds[0]

@@ -16,8 +16,9 @@ from modelyard.simulate.readers.source import Source, read_source, unreadable
 from modelyard.simulate.readers.table import Row, Table
 from modelyard.simulate.workload import TraceJob, Workload
 from modelyard.spec.allocation import Footprint, packed_counts
+from modelyard.spec.devices import kind_name
 from modelyard.speed.steps import StepsWork
-from modelyard.speed.table import TableSpeed, ThroughputTable, throughput_table
+from modelyard.speed.table import SPREAD_SUFFIX, TableSpeed, ThroughputTable, throughput_table
 
 COLUMNS = (
     "job_type",
@@ -78,9 +79,15 @@ def read_throughputs(path: Path) -> ThroughputTable:
         what = "the table is not an object of device kinds"
         raise unreadable(path, what, "name a table of throughputs such as Gavel's")
     try:
-        return throughput_table(measured)
+        return throughput_table({_catalogued(kind): rows for kind, rows in measured.items()})
     except ValueError as error:
         raise unreadable(path, str(error), "correct these entries or use another table") from None
+
+
+def _catalogued(kind: str) -> str:
+    """The name under which clusters know the kind: Gavel's `v100` is `V100` there."""
+    plain = kind.removesuffix(SPREAD_SUFFIX)
+    return kind_name(plain) + kind[len(plain) :]
 
 
 def _speed(row: Row, table: ThroughputTable, devices_per_node: int) -> TableSpeed | None:

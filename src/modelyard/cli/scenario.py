@@ -1,0 +1,295 @@
+"""The world to simulate, as options of a command: read, checked and cut to what fits.
+
+A job that this cluster could never run is left out by name, never in silence.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from modelyard.errors import CapacityError, InputError, UnknownName
+from modelyard.units import format_duration, parse_duration
+
+if TYPE_CHECKING:
+    from modelyard.schedule.view import TenantView
+    from modelyard.simulate.scenario import Faults, Scenario
+    from modelyard.simulate.workload import TraceJob, Workload
+    from modelyard.spec.cluster import Cluster
+
+_Callback = TypeVar("_Callback", bound=Callable[..., Any])
+
+#: More names than this hide the sentence they stand in.
+NAMES_SHOWN = 5
+FAULT_KEYS = ("mtbf", "repair", "checkpoint", "seed")
+
+
+@dataclass(frozen=True, slots=True)
+class WorldOptions:
+    """The options as they were written; `load_world` makes a world of them."""
+
+    trace: Path
+    cluster: str
+    format: str | None
+    profiles: Path | None
+    tables: Path | None
+    tenants: Path | None
+    round: str
+    restart: str
+    interference: float
+    faults: str | None
+    seed: int
+    jobs: int | None
+    load: float
+    strict: bool
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """A scenario with what people should know about how it came about."""
+
+    scenario: Scenario
+    notes: tuple[str, ...]
+    #: rules of the world as (name, words), for the report
+    rules: tuple[tuple[str, str], ...]
+    #: everything that decides the outcome of a run but its policy, as text
+    inputs: Mapping[str, str]
+
+
+def world_options(command: _Callback) -> _Callback:
+    """The options of `WorldOptions`, each a parameter of the command."""
+    file = click.Path(path_type=Path)
+    for add in reversed(
+        (
+            click.argument("trace", type=file),
+            click.option(
+                "--cluster",
+                required=True,
+                metavar="C",
+                help="Nodes x devices x kind, such as 16x4xT4, or a YAML file.",
+            ),
+            click.option("--format", metavar="F", help="Format of the trace; guessed without it."),
+            click.option("--profiles", type=file, help="Folder of profiles, for Pollux workloads."),
+            click.option("--tables", type=file, help="File of throughputs, for Gavel traces."),
+            click.option("--tenants", type=file, help="YAML file of the teams and their quotas."),
+            click.option(
+                "--round", default="0s", help="Decide every so often; 0s decides at each event."
+            ),
+            click.option(
+                "--restart", default="30s", show_default=True, help="What each start costs a job."
+            ),
+            click.option(
+                "--interference",
+                type=click.FloatRange(0, 1),
+                default=0.0,
+                help="Share of speed that distributed jobs lose on a shared node.",
+            ),
+            click.option(
+                "--faults",
+                metavar="mtbf=30d,repair=1h",
+                help="Nodes fail; also checkpoint=10m and seed=1.",
+            ),
+            click.option("--seed", type=int, default=0, help="Seed of everything that is drawn."),
+            click.option("--jobs", type=click.IntRange(1), help="Only the first so many jobs."),
+            click.option(
+                "--load",
+                type=click.FloatRange(0, min_open=True),
+                default=1.0,
+                help="Let jobs arrive so many times as fast.",
+            ),
+            click.option("--strict", is_flag=True, help="Refuse a trace with jobs that never fit."),
+        )
+    ):
+        command = add(command)
+    return command
+
+
+def load_world(options: WorldOptions) -> World:
+    """Read everything and put it together; `InputError` or `CapacityError` when it cannot be."""
+    from modelyard.simulate.readers import read_workload
+    from modelyard.simulate.scenario import Scenario
+    from modelyard.spec.shorthand import load_cluster
+
+    cluster = load_cluster(options.cluster)
+    tenants = _tenants(options.tenants, cluster)
+    faults = parse_faults(options.faults, seed=options.seed) if options.faults else None
+    round_seconds = _seconds(options.round, "--round")
+    restart_seconds = _seconds(options.restart, "--restart")
+    read = read_workload(
+        options.trace,
+        format=options.format,
+        profiles=options.profiles,
+        tables=options.tables,
+        devices_per_node=int(cluster.capacity.max()),
+    )
+    workload, notes = fitting(_cut(read, options), cluster, tenants, strict=options.strict)
+    scenario = Scenario(
+        workload=workload,
+        cluster=cluster,
+        tenants=tenants,
+        round_seconds=round_seconds,
+        restart_seconds=restart_seconds,
+        interference=options.interference,
+        faults=faults,
+    )
+    return World(
+        scenario=scenario,
+        notes=(*workload.notes, *notes),
+        rules=describe_rules(scenario, load=options.load),
+        inputs=_inputs(options, scenario),
+    )
+
+
+def parse_faults(text: str, *, seed: int = 0) -> Faults:
+    """`mtbf=30d,repair=1h,checkpoint=10m,seed=1`; only mtbf must be there."""
+    from modelyard.simulate.scenario import Faults
+
+    given: dict[str, str] = {}
+    for part in text.split(","):
+        key, equals, value = (piece.strip() for piece in part.partition("="))
+        if key not in FAULT_KEYS:
+            raise UnknownName("option of --faults", key, FAULT_KEYS)
+        if not equals or key in given:
+            raise InputError(f"--faults needs one value for '{key}'", fix=f"write {key}=…")
+        given[key] = value
+    if _seconds(given.get("mtbf", "0s"), "mtbf in --faults") <= 0:
+        fix = "write the mean time between failures of a node, such as mtbf=30d"
+        raise InputError("--faults does not say how often nodes fail", fix=fix)
+    drawn = given.pop("seed", str(seed))
+    if not drawn.isdecimal():
+        raise InputError(f"seed '{drawn}' in --faults is not a number", fix="write seed=1")
+    bare = Faults(_seconds(given["mtbf"], "mtbf"), seed=int(drawn))
+    return replace(
+        bare,
+        mean_repair_seconds=_seconds(given.get("repair", bare.mean_repair_seconds), "repair"),
+        checkpoint_seconds=_seconds(given.get("checkpoint", bare.checkpoint_seconds), "checkpoint"),
+    )
+
+
+def fitting(
+    workload: Workload, cluster: Cluster, tenants: Mapping[str, TenantView], *, strict: bool
+) -> tuple[Workload, tuple[str, ...]]:
+    """The jobs that can run here at the size they asked for, and a note that names the others."""
+    reasons = {job.id: _never_fits(job, cluster, tenants) for job in workload.jobs}
+    misfits = {job: reason for job, reason in reasons.items() if reason}
+    if not misfits:
+        return workload, ()
+    named = _some(f"{job} ({reason})" for job, reason in misfits.items())
+    if strict or len(misfits) == len(workload.jobs):
+        raise CapacityError(
+            f"{_count(len(misfits), 'job')} can never run on {cluster.name}: {named}",
+            fix="use a larger cluster, raise the limits, or leave --strict out to skip them",
+        )
+    kept = tuple(job for job in workload.jobs if not reasons[job.id])
+    note = f"left out {_count(len(misfits), 'job')} that can never run on {cluster.name}: {named}"
+    return replace(workload, jobs=kept), (note,)
+
+
+def describe_rules(scenario: Scenario, *, load: float = 1.0) -> tuple[tuple[str, str], ...]:
+    """The rules of the world that differ from the plainest one, for people."""
+    rounds = scenario.round_seconds
+    rules = [
+        ("decisions", f"every {format_duration(rounds)}" if rounds else "at each event"),
+        ("restart", format_duration(scenario.restart_seconds)),
+    ]
+    if scenario.interference:
+        rules.append(("interference", f"{100 * scenario.interference:.0f}%"))
+    if scenario.faults:
+        rules.append(("node fails every", format_duration(scenario.faults.mean_seconds_between)))
+    if load != 1.0:
+        rules.append(("load", f"{load:g}×"))
+    return tuple(rules)
+
+
+def _never_fits(job: TraceJob, cluster: Cluster, tenants: Mapping[str, TenantView]) -> str:
+    kinds = [kind for kind in cluster.kinds if not job.kinds or kind in job.kinds]
+    if not kinds:
+        return f"needs {' or '.join(job.kinds)}"
+    # A gang stays on one kind of device.
+    if job.devices > max(cluster.largest_gang(kind) for kind in kinds):
+        return f"{job.devices} devices"
+    limit = tenants[job.tenant].maximum if job.tenant in tenants else None
+    if limit is not None and job.devices > limit:
+        return f"{job.devices} devices, {job.tenant} may hold {limit}"
+    return ""
+
+
+def _cut(workload: Workload, options: WorldOptions) -> Workload:
+    """The first jobs only, and arrivals closer together, as asked."""
+    jobs = workload.jobs[: options.jobs]
+    if options.load != 1.0:
+        first = jobs[0].submitted
+        jobs = tuple(
+            replace(job, submitted=first + (job.submitted - first) / options.load) for job in jobs
+        )
+    return replace(workload, jobs=jobs)
+
+
+def _tenants(path: Path | None, cluster: Cluster) -> dict[str, TenantView]:
+    if path is None:
+        return {}
+    from modelyard.schedule.borg import PRODUCTION_BAND
+    from modelyard.schedule.view import TenantView
+    from modelyard.spec.band import Band
+    from modelyard.spec.tenant import read_tenants
+
+    return {
+        tenant.name: TenantView(
+            name=tenant.name,
+            guaranteed=tenant.guaranteed.of(cluster.devices),
+            maximum=tenant.maximum.of(cluster.devices) if tenant.maximum else None,
+            weight=tenant.weight,
+            band=PRODUCTION_BAND if tenant.band is Band.PRODUCTION else 0,
+        )
+        for tenant in read_tenants(path)
+    }
+
+
+def _inputs(options: WorldOptions, scenario: Scenario) -> dict[str, str]:
+    """Files by their content, so that a trace that changed under its name is another one."""
+    return {
+        "trace": digest(options.trace),
+        "format": options.format or "",
+        "profiles": digest(options.profiles) if options.profiles else "",
+        "tables": digest(options.tables) if options.tables else "",
+        "tenants": repr(sorted(scenario.tenants.items())),
+        "cluster": hashlib.sha256(repr(scenario.cluster).encode()).hexdigest(),
+        "jobs": str(options.jobs),
+        "load": repr(options.load),
+        "round": repr(scenario.round_seconds),
+        "restart": repr(scenario.restart_seconds),
+        "interference": repr(scenario.interference),
+        "faults": repr(scenario.faults),
+    }
+
+
+def digest(path: Path) -> str:
+    """SHA-256 of a file, or of all files below a folder with their names."""
+    content = hashlib.sha256()
+    files = sorted(item for item in path.rglob("*") if item.is_file()) if path.is_dir() else [path]
+    for item in files:
+        content.update(f"{item.relative_to(path)}\0".encode())
+        content.update(item.read_bytes())
+    return content.hexdigest()
+
+
+def _seconds(text: str | float, where: str) -> float:
+    try:
+        return parse_duration(text)
+    except InputError as error:
+        raise InputError(error.message, fix=error.fix, where=where) from None
+
+
+def _some(names: Iterable[str]) -> str:
+    listed = list(names)
+    more = len(listed) - NAMES_SHOWN
+    return ", ".join(listed[:NAMES_SHOWN]) + (f" and {more:,} more" if more > 0 else "")
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
