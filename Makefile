@@ -10,6 +10,9 @@ BIN   := $(VENV)/bin
 # Newer than pyproject.toml and constraints.txt exactly when .venv agrees with them.
 STAMP := $(VENV)/.installed
 
+# The matrices here are tiny: more threads for each of them only get in each other's way.
+export OPENBLAS_NUM_THREADS ?= 1
+
 # Quiet unless asked: `make test V=1` echoes every command.
 ifndef V
 .SILENT:

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from modelyard.errors import PolicyError
+from modelyard.errors import CapacityError, PolicyError
 from modelyard.schedule.fifo import fifo, fifo_backfill
 from modelyard.schedule.shortest import srtf
 from modelyard.schedule.tiresias import tiresias_las
@@ -198,3 +198,8 @@ def test_an_empty_workload_gives_an_empty_result() -> None:
     result = simulate(scenario(), fifo())
     assert result.jobs == ()
     assert np.isfinite(result.metrics.jct_mean)
+
+
+def test_a_job_larger_than_the_cluster_is_named() -> None:
+    with pytest.raises(CapacityError, match="whale"):
+        simulate(scenario(rigid("whale", 0, 5, 10)), fifo())

@@ -6,6 +6,7 @@ was asked, with its fix on stderr · 130 interrupted.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,6 +17,10 @@ import click
 
 from modelyard import __version__
 from modelyard.errors import YardError
+
+# Before numpy is imported: our matrices are so small that several BLAS threads make them ten times
+# slower, and policies run on all cores already. Who sets the variable gets what it says.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 EXIT_MISTAKE = 2
 #: 128 + SIGINT, as shells report a program that Ctrl-C ended
@@ -41,8 +46,10 @@ VERBS: Mapping[str, Verb] = {
     "simulate": Verb(
         "modelyard.cli.simulate:simulate", "Play a workload under one or more policies."
     ),
+    "why": Verb("modelyard.cli.why:why", "Say why jobs wait at a moment of a simulation."),
     "policies": Verb("modelyard.cli.policies:policies", "List the scheduling policies."),
     "generate": Verb("modelyard.cli.generate:generate", "Write a synthetic workload."),
+    "demo": Verb("modelyard.cli.demo:demo", "Compare all policies on a small workload."),
     "devices": Verb("modelyard.cli.devices:devices", "Show the accelerators that the yard knows."),
     "schema": Verb("modelyard.cli.schema:schema", "Print the JSON Schema of a file you write."),
 }

@@ -55,6 +55,8 @@ class World:
 
     scenario: Scenario
     notes: tuple[str, ...]
+    #: jobs of the trace that can never run here, each with its reason
+    left_out: Mapping[str, str]
     #: rules of the world as (name, words), for the report
     rules: tuple[tuple[str, str], ...]
     #: everything that decides the outcome of a run but its policy, as text
@@ -127,7 +129,11 @@ def load_world(options: WorldOptions) -> World:
         tables=options.tables,
         devices_per_node=int(cluster.capacity.max()),
     )
-    workload, notes = fitting(_cut(read, options), cluster, tenants, strict=options.strict)
+    asked = _cut(read, options)
+    left_out = misfits(asked, cluster, tenants)
+    notes = _left_out_note(left_out, len(asked.jobs), cluster, strict=options.strict)
+    kept = tuple(job for job in asked.jobs if job.id not in left_out)
+    workload = replace(asked, jobs=kept)
     scenario = Scenario(
         workload=workload,
         cluster=cluster,
@@ -140,6 +146,7 @@ def load_world(options: WorldOptions) -> World:
     return World(
         scenario=scenario,
         notes=(*workload.notes, *notes),
+        left_out=left_out,
         rules=describe_rules(scenario, load=options.load),
         inputs=_inputs(options, scenario),
     )
@@ -171,23 +178,28 @@ def parse_faults(text: str, *, seed: int = 0) -> Faults:
     )
 
 
-def fitting(
-    workload: Workload, cluster: Cluster, tenants: Mapping[str, TenantView], *, strict: bool
-) -> tuple[Workload, tuple[str, ...]]:
-    """The jobs that can run here at the size they asked for, and a note that names the others."""
-    reasons = {job.id: _never_fits(job, cluster, tenants) for job in workload.jobs}
-    misfits = {job: reason for job, reason in reasons.items() if reason}
-    if not misfits:
-        return workload, ()
-    named = _some(f"{job} ({reason})" for job, reason in misfits.items())
-    if strict or len(misfits) == len(workload.jobs):
-        raise CapacityError(
-            f"{_count(len(misfits), 'job')} can never run on {cluster.name}: {named}",
-            fix="use a larger cluster, raise the limits, or leave --strict out to skip them",
-        )
-    kept = tuple(job for job in workload.jobs if not reasons[job.id])
-    note = f"left out {_count(len(misfits), 'job')} that can never run on {cluster.name}: {named}"
-    return replace(workload, jobs=kept), (note,)
+def misfits(
+    workload: Workload, cluster: Cluster, tenants: Mapping[str, TenantView]
+) -> dict[str, str]:
+    """Jobs that can never run here at the size they asked for, each with its reason."""
+    reasons = ((job.id, _never_fits(job, cluster, tenants)) for job in workload.jobs)
+    return {job: reason for job, reason in reasons if reason}
+
+
+def _left_out_note(
+    left_out: Mapping[str, str], jobs: int, cluster: Cluster, *, strict: bool
+) -> tuple[str, ...]:
+    if not left_out:
+        return ()
+    named = _some(f"{job} ({reason})" for job, reason in left_out.items())
+    count = _count(len(left_out), "job")
+    if len(left_out) == jobs:
+        fix = "use a larger cluster, or raise the tenants' limits"
+        raise CapacityError(f"no job can ever run on {cluster.name}: {named}", fix=fix)
+    if strict:
+        fix = "use a larger cluster, or leave out --strict to skip these jobs"
+        raise CapacityError(f"{count} can never run on {cluster.name}: {named}", fix=fix)
+    return (f"left out {count} that can never run on {cluster.name}: {named}",)
 
 
 def describe_rules(scenario: Scenario, *, load: float = 1.0) -> tuple[tuple[str, str], ...]:

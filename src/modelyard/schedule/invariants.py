@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 
 import numpy as np
 
+from modelyard.schedule.jobs import JobCard
 from modelyard.schedule.view import Decision, View
+from modelyard.spec.allocation import Allocation
 
 
 def broken_rules(view: View, decisions: list[Decision]) -> list[str]:
@@ -20,6 +23,8 @@ def broken_rules(view: View, decisions: list[Decision]) -> list[str]:
     problems: list[str] = []
     seen: set[str] = set()
     free = view.free.copy()
+    riders = _riders(view)
+    decided = {decision.job for decision in decisions}
     growth: Counter[str] = Counter()
     for decision in decisions:
         at = jobs.find(decision.job)
@@ -33,8 +38,12 @@ def broken_rules(view: View, decisions: list[Decision]) -> list[str]:
         card, before, after = jobs.card(at), jobs.allocation(at), decision.allocation
         if before is not None and before.host is None:
             growth[card.tenant] -= before.devices
-            for node, count in before.parts:
-                free[node] += count if view.available[node] else 0
+            heir = riders.get(card.id)
+            if heir is not None and heir.id not in decided:
+                growth[heir.tenant] += before.devices  # A rider inherits its host's devices.
+            else:
+                for node, count in before.parts:
+                    free[node] += count if view.available[node] else 0
         if after is None:
             continue
         if not card.min_devices <= after.devices <= card.max_devices:
@@ -59,6 +68,24 @@ def broken_rules(view: View, decisions: list[Decision]) -> list[str]:
     return problems + _quota_problems(view, growth)
 
 
+def _owners(view: View) -> Iterator[tuple[JobCard, Allocation]]:
+    """Running jobs that hold devices of their own, with what they hold."""
+    for at in np.flatnonzero(view.jobs.running).tolist():
+        held = view.jobs.allocation(at)
+        if held is not None and held.host is None:
+            yield view.jobs.card(at), held
+
+
+def _riders(view: View) -> dict[str, JobCard]:
+    """Host → the job that runs on its devices."""
+    running = np.flatnonzero(view.jobs.running).tolist()
+    return {
+        held.host: view.jobs.card(at)
+        for at in running
+        if (held := view.jobs.allocation(at)) is not None and held.host is not None
+    }
+
+
 def _quota_problems(view: View, growth: Counter[str]) -> list[str]:
     """Tenants that these decisions carry over their maximum."""
     problems = []
@@ -66,8 +93,7 @@ def _quota_problems(view: View, growth: Counter[str]) -> list[str]:
         limit = view.tenant(name).maximum
         if limit is None or change <= 0:
             continue
-        code = view.jobs.tenants.index(name)
-        used = int(view.jobs.held[view.jobs.tenant == code].sum()) + change
+        used = change + sum(held.devices for job, held in _owners(view) if job.tenant == name)
         if used > limit:
             problems.append(f"tenant {name} would hold {used} devices of at most {limit}")
     return problems

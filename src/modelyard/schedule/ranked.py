@@ -145,6 +145,7 @@ def admit(view: View, order: IntArray, rules: Rules) -> list[Decision]:
         given = jobs.allocation(at)
         if given is not None:
             take(free, given, sign=1)
+    np.minimum(free, view.available, out=free)  # What was given back may be out of service.
     blocked = 0
     for at in starting.tolist():
         card = jobs.card(at)
@@ -172,6 +173,8 @@ def _choose(view: View, order: IntArray, rules: Rules) -> BoolArray:
         return _choose_one_by_one(view, order, rules)
     capacity = view.cluster.devices
     chosen = np.zeros(len(jobs), dtype=np.bool_)
+    # A job that could never run must not hold up the queue.
+    order = order[jobs.devices[order] <= capacity]
     if rules.preempt:
         room = capacity
         candidates = order

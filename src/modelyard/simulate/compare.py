@@ -16,7 +16,7 @@ from modelyard.simulate.pool import play_in_processes
 from modelyard.simulate.result import Result
 from modelyard.simulate.scenario import Scenario
 
-__all__ = ["Comparison", "Failure", "Outcome", "check_policies", "compare", "cores"]
+__all__ = ["Comparison", "Failure", "Outcome", "check_policies", "compare", "cores", "gather"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +67,10 @@ def compare(
             play_in_processes(scenario, texts, workers=count, on_progress=tell, on_done=done)
     except KeyboardInterrupt:
         pass  # Whoever called sees it in `unfinished`.
-    return comparison(texts, outcomes)
+    return gather(texts, outcomes)
 
 
-def comparison(texts: Sequence[str], outcomes: dict[str, Outcome]) -> Comparison:
+def gather(texts: Sequence[str], outcomes: dict[str, Outcome]) -> Comparison:
     """What is known of each policy; one without an outcome is unfinished."""
     known = [outcomes[text] for text in texts if text in outcomes]
     return Comparison(

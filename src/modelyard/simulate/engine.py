@@ -15,7 +15,7 @@ from enum import IntEnum
 
 import numpy as np
 
-from modelyard.errors import PolicyError
+from modelyard.errors import CapacityError, PolicyError
 from modelyard.schedule.invariants import broken_rules
 from modelyard.schedule.jobs import JobBook, JobCard, JobTable
 from modelyard.schedule.lane import Lane
@@ -73,6 +73,18 @@ def snapshot(scenario: Scenario, policy: Policy, *, at: float) -> View:
     return engine.view()
 
 
+def _refuse_too_large(scenario: Scenario) -> None:
+    """A job that no empty cluster could hold would wait for ever."""
+    most = scenario.cluster.devices
+    names = [job.id for job in scenario.workload.jobs if job.min_devices > most]
+    if names:
+        raise CapacityError(
+            f"{len(names)} jobs need more than the {most} devices of cluster "
+            f"'{scenario.cluster.name}' (first: {', '.join(names[:3])})",
+            fix="leave them out or simulate a larger cluster",
+        )
+
+
 def _lane(scenario: Scenario, policy: Policy) -> Lane | None:
     """A lane for a ranked policy where the world is plain enough for one."""
     if not isinstance(policy, RankedPolicy) or policy.rank is None:
@@ -101,6 +113,7 @@ class Engine:
         *,
         use_lane: bool = True,
     ) -> None:
+        _refuse_too_large(scenario)
         self.scenario, self.policy = scenario, policy
         self.cluster = scenario.cluster
         self.book = JobBook(self.cluster.kinds, len(scenario.workload.jobs))

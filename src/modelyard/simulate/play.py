@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from modelyard.errors import YardError
 from modelyard.schedule.registry import policy
@@ -48,7 +48,9 @@ def play(scenario: Scenario, text: str, on_progress: Callable[[float], None]) ->
             on_progress(share)
 
     try:
-        return simulate(scenario, policy(text, read_numbers=read_numbers), on_progress=step)
+        made = policy(text, read_numbers=read_numbers)
+        # Under the text that was asked for, even where a policy insists on a name of its own.
+        return replace(simulate(scenario, made, on_progress=step), policy=text)
     except YardError as error:
         return Failure(text, error.message, error.fix)
     # A policy may be anybody's code: whatever it raises must not cost the other runs.

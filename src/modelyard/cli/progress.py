@@ -1,0 +1,106 @@
+"""How far each run is: bars on a terminal, a line per finished run elsewhere. Always on stderr."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Protocol, Self
+
+import click
+
+from modelyard.units import format_duration
+
+if TYPE_CHECKING:
+    from modelyard.simulate.play import Outcome
+
+
+class Display(Protocol):
+    """A context in which runs are shown."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None: ...
+
+    def progress(self, policy: str, share: float) -> None: ...
+
+    def done(self, policy: str, outcome: Outcome) -> None: ...
+
+
+def run_display(policies: Sequence[str]) -> Display:
+    """Whatever suits where stderr goes."""
+    stream = click.get_text_stream("stderr")
+    return Bars(policies) if stream.isatty() else Lines(len(policies))
+
+
+class Lines:
+    """For logs and pipes."""
+
+    def __init__(self, runs: int) -> None:
+        self._runs = runs
+        self._ended = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing to tidy up."""
+
+    def progress(self, policy: str, share: float) -> None:
+        """Only ends are worth a line."""
+
+    def done(self, policy: str, outcome: Outcome) -> None:
+        self._ended += 1
+        click.echo(f"[{self._ended}/{self._runs}] {policy}: {words(outcome)}", err=True)
+
+
+class Bars:
+    """For terminals: one bar per run, longest name first in width."""
+
+    def __init__(self, policies: Sequence[str]) -> None:
+        # rich takes longer to import than all the rest of the command line.
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+        self._progress = Progress(
+            TextColumn("{task.description}", markup=False),
+            BarColumn(bar_width=30),
+            TextColumn("{task.percentage:>3.0f}%"),
+            TimeElapsedColumn(),
+            TextColumn("{task.fields[outcome]}", markup=False),
+            console=Console(stderr=True),
+        )
+        self._tasks = {
+            policy: self._progress.add_task(policy, total=1.0, start=False, outcome="")
+            for policy in policies
+        }
+
+    def __enter__(self) -> Self:
+        self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+
+    def progress(self, policy: str, share: float) -> None:
+        task = self._tasks[policy]
+        self._progress.start_task(task)
+        self._progress.update(task, completed=share)
+
+    def done(self, policy: str, outcome: Outcome) -> None:
+        task = self._tasks[policy]
+        self._progress.start_task(task)
+        self._progress.update(task, completed=1.0, outcome=words(outcome))
+
+
+def words(outcome: Outcome) -> str:
+    """A run's outcome in a few words."""
+    from modelyard.simulate.result import Result
+
+    if isinstance(outcome, Result):
+        return f"mean JCT {format_duration(outcome.metrics.jct_mean)}"
+    return "failed"
