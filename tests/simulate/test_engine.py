@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ from modelyard.simulate.result import Result
 from modelyard.simulate.scenario import Faults, Scenario
 from modelyard.simulate.workload import TraceJob, Workload
 from modelyard.spec.allocation import Allocation
-from modelyard.spec.cluster import uniform_cluster
+from modelyard.spec.cluster import Cluster, Node, uniform_cluster
 from modelyard.speed.amdahl import AmdahlSpeed
 from modelyard.speed.fixed import FixedWork
 from modelyard.speed.steps import StepsWork
@@ -87,6 +88,25 @@ def test_interference_slows_distributed_jobs_that_share_a_node() -> None:
     spread = fifo(strategy="spread")
     slow = finished(simulate(scenario(*jobs[:2], nodes=2, interference=0.5), spread))
     assert slow == {"a": 200, "b": 200}
+
+
+def test_jobs_share_the_bandwidth_of_crowded_uplinks() -> None:
+    nodes = tuple(Node(f"n{index}", "generic", 4, outer_bandwidth=10e9) for index in range(2))
+    jobs = tuple(replace(rigid(name, 0, 4, 100), network_bandwidth=8e9) for name in "ab")
+    world = Scenario(Workload("hand", jobs), Cluster(nodes), restart_seconds=0.0)
+    # Spread, each wants 8 GB/s of both links and gets 5; packed, neither needs them.
+    slow = finished(simulate(world, fifo(strategy="spread")))
+    assert slow == {"a": pytest.approx(160), "b": pytest.approx(160)}
+    assert finished(simulate(world, fifo())) == {"a": 100, "b": 100}
+    alone = replace(world, workload=Workload("hand", jobs[:1]))
+    assert finished(simulate(alone, fifo(strategy="spread"))) == {"a": 100}
+
+
+def test_a_job_speeds_up_again_when_its_neighbour_ends() -> None:
+    jobs = (rigid("short", 0, 4, 50), rigid("long", 0, 4, 100))
+    spread = fifo(strategy="spread")
+    ends = finished(simulate(scenario(*jobs, nodes=2, interference=0.5), spread))
+    assert ends == {"short": 100, "long": 150}
 
 
 class Resizing:

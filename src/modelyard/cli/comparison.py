@@ -20,7 +20,7 @@ ORACLE_LEGEND = (
     f"{ORACLE_MARK} knows how long every job will run, which no real scheduler does: a yardstick."
 )
 #: What `print_table` puts between two columns.
-GAP = 2
+GAP = 3
 AGAINST_BEST = "×best"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
@@ -33,8 +34,7 @@ class Display(Protocol):
 
 def run_display(policies: Sequence[str]) -> Display:
     """Whatever suits where stderr goes."""
-    stream = click.get_text_stream("stderr")
-    return Bars(policies) if stream.isatty() else Lines(len(policies))
+    return Bars(policies) if sys.stderr.isatty() else Lines(len(policies))
 
 
 class Lines:
@@ -59,7 +59,7 @@ class Lines:
 
 
 class Bars:
-    """For terminals: one bar per run, longest name first in width."""
+    """For terminals: one bar per run, in the order in which they were asked for."""
 
     def __init__(self, policies: Sequence[str]) -> None:
         # rich takes longer to import than all the rest of the command line.

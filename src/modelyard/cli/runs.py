@@ -68,7 +68,7 @@ def carry_out(order: Order) -> Played:
     oracles = frozenset(
         text for text, policy in zip(order.policies, made, strict=True) if policy.traits.oracle
     )
-    _make_folder(order.out)
+    make_folder(order.out)
     if order.output == "table":
         _print_world(order.world)
     played = _play(order, oracles)
@@ -135,7 +135,7 @@ def _write(order: Order, played: Played) -> None:
         oracles=played.oracles,
         command=order.command,
     )
-    _make_folder(order.report.parent)
+    make_folder(order.report.parent)
     write_report(order.report, played.comparison, setting)
     text = json.dumps(as_json(order, played), indent=2, ensure_ascii=False) + "\n"
     write_atomically(order.out / COMPARISON_NAME, text.encode())
@@ -220,7 +220,8 @@ def command_line(context: click.Context) -> str:
     return shlex.join(words)
 
 
-def _make_folder(path: Path) -> None:
+def make_folder(path: Path) -> None:
+    """The folder and those above it; `InputError` when that cannot be."""
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:

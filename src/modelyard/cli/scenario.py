@@ -35,18 +35,18 @@ class WorldOptions:
 
     trace: Path
     cluster: str
-    format: str | None
-    profiles: Path | None
-    tables: Path | None
-    tenants: Path | None
-    round: str
-    restart: str
-    interference: float
-    faults: str | None
-    seed: int
-    jobs: int | None
-    load: float
-    strict: bool
+    format: str | None = None
+    profiles: Path | None = None
+    tables: Path | None = None
+    tenants: Path | None = None
+    round: str = "0s"
+    restart: str = "30s"
+    interference: float = 0.0
+    faults: str | None = None
+    seed: int = 0
+    jobs: int | None = None
+    load: float = 1.0
+    strict: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,6 +38,7 @@ DEFAULT_FOLDER = Path("out")
 @click.pass_context
 def simulate(
     context: click.Context,
+    /,
     policy_texts: tuple[str, ...],
     strategy: str | None,
     workers: int | None,

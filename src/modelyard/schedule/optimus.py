@@ -160,9 +160,7 @@ def _packed_footprints(view: View, at: int) -> Callable[[int], Footprint]:
     return lambda size: Footprint(cluster.kinds[kind], packed_counts(size, width))
 
 
-def _seconds(
-    knowledge: Knowledge, packed: Callable[[int], Footprint]
-) -> Callable[[int], float]:
+def _seconds(knowledge: Knowledge, packed: Callable[[int], Footprint]) -> Callable[[int], float]:
     return lambda size: knowledge.remaining(packed(size))
 
 

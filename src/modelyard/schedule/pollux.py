@@ -56,9 +56,7 @@ class Pollux:
     growth: int = GROWTH
     name: str = "pollux"
     traits: Traits = field(
-        default=Traits(
-            "speed-ups over a fair share, by goodput", elastic=True, adapts_batch=True
-        )
+        default=Traits("speed-ups over a fair share, by goodput", elastic=True, adapts_batch=True)
     )
 
     def decide(self, view: View) -> list[Decision]:

@@ -28,7 +28,7 @@ from modelyard.simulate.result import Result
 from modelyard.simulate.scenario import Scenario
 from modelyard.simulate.workload import TraceJob
 from modelyard.spec.allocation import Allocation, Footprint, footprint, packed_counts
-from modelyard.speed.interference import shared_node_slowdown
+from modelyard.speed.interference import shared_node_slowdown, uplink_slowdowns
 from modelyard.speed.progress import Progress
 
 #: Times closer than this are one moment: floating-point sums of durations differ by less.
@@ -94,6 +94,7 @@ def _lane(scenario: Scenario, policy: Policy) -> Lane | None:
         and not scenario.tenants
         and scenario.faults is None
         and not scenario.interference
+        and not any(job.network_bandwidth for job in scenario.workload.jobs)
         and len(scenario.cluster.kinds) == 1
         and not any(job.kinds for job in scenario.workload.jobs)
         and not policy.rules.repack
@@ -130,6 +131,13 @@ class Engine:
         self._synced: list[float] = []
         self._lost: dict[int, float] = {}
         self._rider: dict[int, int] = {}
+        self._slowdown: dict[int, float] = {}
+        self._network = {
+            job.id: job.network_bandwidth
+            for job in scenario.workload.jobs
+            if job.network_bandwidth > 0
+        }
+        self._shares_links = bool(scenario.interference or self._network)
         self._finished_service = np.zeros(len(scenario.workload.jobs))
         self._finished = 0
         self._heap: list[tuple[float, int, int, int, int]] = []
@@ -312,7 +320,10 @@ class Engine:
                 self._sync(row)
                 self._plan_milestone(row)
         elif self.waiting == 0 and isinstance(self.policy, RankedPolicy):
-            return  # An order over nobody: a ranked policy never touches jobs that all run.
+            # An order over nobody: a ranked policy never touches jobs that all run.
+            if self._shares_links:
+                self._spread_interference()
+            return
         if self._lane:
             self._decide_in_lane(self._lane)
             return
@@ -322,6 +333,8 @@ class Engine:
         self.recorder.decided(time.perf_counter() - began)
         if decisions:
             self._apply(view, decisions)
+        if self._shares_links:
+            self._spread_interference()
         self.recorder.observe(self.now, self.free, self.waiting)
         if not self.scenario.round_seconds:
             self._plan_wake(self.policy.next_change(self.view()))
@@ -405,8 +418,6 @@ class Engine:
                 self._start(row, decision.allocation)
             elif running:
                 self.recorder.preemptions += 1
-        if self.scenario.interference:
-            self._spread_interference()
 
     def _start(self, row: int, given: Allocation) -> None:
         book = self.book
@@ -446,6 +457,7 @@ class Engine:
         book.since[row] = self.now
         book.allocations[row] = None
         self._version[row] += 1
+        self._slowdown.pop(row, None)
         self._progress[row].place(None)
         self.waiting += 1
         rider = self._rider.pop(row, None)
@@ -483,17 +495,18 @@ class Engine:
         if at < math.inf:
             self._push(at, Kind.MILESTONE, row, self._version[row])
 
-    def _footprint(self, row: int, held: Allocation, slowdown: float = 0.0) -> Footprint:
+    def _footprint(self, row: int, held: Allocation) -> Footprint:
         partner = self.book.row_of[held.host] if held.host is not None else self._rider.get(row)
         model = self.book.cards[partner].model if partner is not None else None
+        slowdown = self._slowdown.get(row, 0.0)
         return footprint(self.cluster, held, partner=model, slowdown=slowdown)
 
-    def _pace_again(self, row: int, slowdown: float = 0.0) -> None:
+    def _pace_again(self, row: int) -> None:
         """The job stays where it is but its surroundings changed."""
         held = self.book.allocations[row]
         if held is not None:
             self._sync(row)
-            self._progress[row].place(self._footprint(row, held, slowdown))
+            self._progress[row].place(self._footprint(row, held))
             self._plan_milestone(row)
 
     def _spread_interference(self) -> None:
@@ -502,9 +515,10 @@ class Engine:
             for row in self.active.tolist()
             if (held := self.book.allocations[row]) is not None
         }
-        slowdowns = shared_node_slowdown(running, fraction=self.scenario.interference)
-        for job, slowdown in slowdowns.items():
-            row = self.book.row_of[job]
-            if slowdown != self.recorder.slowdown.get(row, 0.0):
-                self.recorder.slowdown[row] = slowdown
-                self._pace_again(row, slowdown)
+        fixed = shared_node_slowdown(running, fraction=self.scenario.interference)
+        crowded = uplink_slowdowns(self.cluster, running, self._network)
+        for job in running:
+            row, slowdown = self.book.row_of[job], max(fixed[job], crowded[job])
+            if slowdown != self._slowdown.get(row, 0.0):
+                self._slowdown[row] = slowdown
+                self._pace_again(row)

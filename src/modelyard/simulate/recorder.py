@@ -26,8 +26,6 @@ class Recorder:
         self.ended = 0.0
         self.preemptions = 0
         self.failures = 0
-        #: share of speed lost to neighbours, by row, as last told to the job
-        self.slowdown: dict[int, float] = {}
         self._finish: dict[int, float] = {}
         self._segments: list[tuple[int, float, float, Allocation]] = []
         self._decision_seconds: list[float] = []

@@ -27,6 +27,9 @@ class TraceJob:
     exclusive: bool = False
     #: device kinds on which the job may run; empty means any
     kinds: tuple[str, ...] = ()
+    #: bytes per second that it sends through the uplink of each of its nodes at full speed, when
+    #: it is on several; 0 when it never fills a link
+    network_bandwidth: float = 0.0
 
     def __post_init__(self) -> None:
         if self.min_devices == 0:
@@ -37,7 +40,7 @@ class TraceJob:
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """Jobs in order of submission; `notes` say in plain words what the reader changed or left out."""
+    """Jobs in order of submission; `notes` say what the reader changed or left out."""
 
     name: str
     jobs: tuple[TraceJob, ...]

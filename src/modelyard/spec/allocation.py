@@ -46,8 +46,8 @@ class Footprint:
     """All that a speed model may know of an allocation; hashable, so that answers can be kept.
 
     `counts` are the devices per node in node order. `kind` is the device kind, or all of them
-    joined by `+` where a gang mixes kinds. `partner` is the model of the job on the same devices, if any, and
-    `slowdown` the share of speed lost to neighbours on the same network links (0 = none).
+    joined by `+` where a gang mixes kinds. `partner` is the model of the job on the same devices,
+    if any, and `slowdown` the share of speed lost to neighbours on the same links (0 = none).
     """
 
     kind: str

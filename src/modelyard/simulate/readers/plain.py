@@ -1,11 +1,13 @@
 """Modelyard's own plain CSV, read and written.
 
     id,submitted,devices,duration
-    [,tenant,priority,exclusive,min_devices,max_devices,model,serial,crossing]
+    [,tenant,priority,exclusive,min_devices,max_devices,model,serial,crossing,network]
 
 Times are seconds or carry a unit (`90m`). `duration` is how long the job takes on `devices`
 devices of one node. A job with `min_devices` below or `max_devices` above `devices` may be resized
 and follows Amdahl's law with the shares `serial` and `crossing` (see `speed/amdahl.py`).
+`network` is what it sends through the uplink of each of its nodes at full speed (`10 GB/s`); where
+links are crowded, the job runs slower (see `speed/interference.py`).
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from __future__ import annotations
 import csv
 from pathlib import Path
 
-from modelyard.errors import suggest
+from modelyard.errors import InputError, suggest
 from modelyard.simulate.readers.faults import Faults
 from modelyard.simulate.readers.intake import Intake
 from modelyard.simulate.readers.source import Source
@@ -23,6 +25,7 @@ from modelyard.speed.amdahl import AmdahlSpeed
 from modelyard.speed.fixed import FixedWork
 from modelyard.speed.progress import Work
 from modelyard.speed.steps import StepsWork
+from modelyard.units import parse_bandwidth
 
 REQUIRED = ("id", "submitted", "devices", "duration")
 OPTIONAL = (
@@ -34,6 +37,7 @@ OPTIONAL = (
     "model",
     "serial",
     "crossing",
+    "network",
 )
 
 #: What an elastic job is taken for when its row does not say: 8 devices of one node do the work
@@ -82,6 +86,7 @@ def _job(row: Row, job_id: str, duration: float) -> TraceJob | None:
     submitted, devices = row.seconds("submitted"), row.devices("devices")
     smallest, largest = _sizes(row, devices)
     serial, crossing = _shares(row)
+    network = _network(row)
     tenant = row.text("tenant") if row.has("tenant") else "default"
     priority = row.whole("priority") if row.has("priority") else 0
     exclusive = row.flag("exclusive") if row.has("exclusive") else False
@@ -103,7 +108,19 @@ def _job(row: Row, job_id: str, duration: float) -> TraceJob | None:
         tenant=tenant,
         priority=priority,
         exclusive=exclusive,
+        network_bandwidth=network,
     )
+
+
+def _network(row: Row) -> float:
+    """Bytes per second; a plain number is one, or it carries a unit."""
+    if not row.has("network"):
+        return 0.0
+    try:
+        return parse_bandwidth(row.text("network"))
+    except InputError as error:
+        row.fault("network", error.message, "write a bandwidth such as 10 GB/s or 25 Gbit/s")
+        return 0.0
 
 
 def _sizes(row: Row, devices: int) -> tuple[int, int]:
@@ -162,6 +179,7 @@ def _cells(job: TraceJob, faults: Faults) -> tuple[str | int | float, ...]:
         job.model,
         serial,
         crossing,
+        job.network_bandwidth or "",
     )
 
 

@@ -1,0 +1,90 @@
+"""Public traces: where they are, and one policy played on one of them."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from measure import peak_bytes, report
+
+from modelyard.schedule.registry import policy
+from modelyard.simulate.engine import simulate
+from modelyard.simulate.numbers import read_numbers
+from modelyard.simulate.readers import read_workload
+from modelyard.simulate.scenario import Scenario
+from modelyard.simulate.workload import Workload
+from modelyard.spec.cluster import uniform_cluster
+
+DATA_VARIABLE = "MODELYARD_DATA"
+DATA_BESIDE_REPOSITORY = Path(__file__).resolve().parents[2] / "shared" / "data"
+
+ITP = "itp/cluster06.csv.gz"
+PHILLY = "philly.csv.gz"
+#: Tiresias' samples of GPU time, for Gittins' index
+GITTINS = "tiresias-gittins:samples=tiresias/yarn-gput1000.csv"
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One simulation. `policy` is what a user would type; its files are those of the traces."""
+
+    trace: str
+    nodes: int
+    devices_per_node: int
+    policy: str
+    round_seconds: float = 0.0
+    restart_seconds: float = 0.0
+    #: the first so many jobs only
+    jobs: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Played:
+    """What came of a run, and what it cost; reading the trace is not part of `cpu_seconds`."""
+
+    jobs: int
+    jct_mean_seconds: float
+    utilisation: float
+    events: int
+    cpu_seconds: float
+    peak_bytes: int
+
+
+def traces_folder() -> Path:
+    """The folder of public traces; without one the script ends, saying that it was skipped."""
+    named = os.environ.get(DATA_VARIABLE)
+    folder = (Path(named) if named else DATA_BESIDE_REPOSITORY) / "traces"
+    if not folder.is_dir():
+        print(f"skipped: no public traces at {folder}; set {DATA_VARIABLE} to the folder of traces/")
+        raise SystemExit(0)
+    return folder
+
+
+def play(folder: Path, run: Run) -> Played:
+    """Read a trace and play it."""
+    workload = read_workload(folder / run.trace, profiles=folder / "pollux" / "profiles")
+    return played(replace(workload, jobs=workload.jobs[: run.jobs]), run, folder)
+
+
+def played(workload: Workload, run: Run, folder: Path) -> Played:
+    """Play a workload that is at hand."""
+    scenario = Scenario(
+        workload,
+        uniform_cluster(run.nodes, run.devices_per_node),
+        round_seconds=run.round_seconds,
+        restart_seconds=run.restart_seconds,
+    )
+    made = policy(run.policy, read_numbers=lambda name: read_numbers(str(folder / name)))
+    began = time.process_time()
+    result = simulate(scenario, made, on_progress=report)
+    cpu_seconds = time.process_time() - began
+    return Played(
+        jobs=len(result.jobs),
+        jct_mean_seconds=result.metrics.jct_mean,
+        utilisation=result.metrics.utilisation,
+        events=result.events,
+        cpu_seconds=cpu_seconds,
+        peak_bytes=peak_bytes(),
+    )

@@ -1,0 +1,88 @@
+"""`yard demo`: every policy on the workload that comes with the package."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import click
+
+from modelyard.cli.output import output_option
+
+#: The cluster that the bundled workload was made for: four nodes of eight devices.
+CLUSTER = "4x8"
+#: Often enough that rounds cost jobs little, seldom enough that all policies take about a minute.
+ROUND = "2m"
+DEFAULT_FOLDER = Path("demo-out")
+
+
+@click.command()
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    default=DEFAULT_FOLDER,
+    show_default=True,
+    help="Folder of the results; finished runs in it are reused.",
+)
+@click.option("--workers", type=click.IntRange(1), help="Processes; all cores by default.")
+@click.option("--fresh", is_flag=True, help="Play runs again that the folder already holds.")
+@output_option
+@click.pass_context
+def demo(
+    context: click.Context, /, out: Path, workers: int | None, fresh: bool, output: str
+) -> None:
+    """Compare all policies on a small workload; takes about a minute.
+
+    The workload is most of a day of a team with 32 devices: 120 jobs, a quarter of them elastic.
+    It is written beside the results, so that you can change it and play it again.
+
+    \b
+    Examples:
+      yard demo
+      yard demo --out /tmp/demo --fresh
+    """
+    # Everything heavy is behind these, and `--help` needs none of it.
+    from modelyard.cli.choice import EVERY_POLICY, chosen_policies
+    from modelyard.cli.runs import REPORT_NAME, Order, carry_out
+    from modelyard.cli.scenario import WorldOptions, load_world
+
+    trace = write_trace(out)
+    options = WorldOptions(trace=trace, cluster=CLUSTER, round=ROUND)
+    base = ("yard", "simulate", str(trace), "--cluster", CLUSTER, "--round", ROUND)
+    played = carry_out(
+        Order(
+            world=load_world(options),
+            policies=chosen_policies([EVERY_POLICY]),
+            out=out,
+            report=out / REPORT_NAME,
+            workers=workers,
+            fresh=fresh,
+            output=output,
+            command=shlex.join((*base, "--policy", EVERY_POLICY)),
+        )
+    )
+    if output == "table" and not played.comparison.unfinished:
+        click.echo(_next_steps(str(trace)))
+    context.exit(played.exit_code)
+
+
+def write_trace(folder: Path) -> Path:
+    """The bundled workload as a file in this folder."""
+    from modelyard.cli.runs import make_folder
+    from modelyard.simulate.bundled import BUNDLED_NAME, bundled_workload
+    from modelyard.simulate.readers import write_csv
+
+    make_folder(folder)
+    path = folder / f"{BUNDLED_NAME}.csv"
+    write_csv(bundled_workload(), path)
+    return path
+
+
+def _next_steps(trace: str) -> str:
+    quoted = shlex.quote(trace)
+    return (
+        "\nTry next:\n"
+        f"  yard simulate {quoted} --cluster 5x8 --policy pollux,tiresias-las   # one more node?\n"
+        f"  yard why {quoted} --cluster {CLUSTER} --policy fifo --at 14h           # who waits?\n"
+        "  yard policies                                    # what each of them does"
+    )

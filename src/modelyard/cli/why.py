@@ -1,0 +1,130 @@
+"""`yard why`: the reasons for which jobs wait at a moment of a simulation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from modelyard.cli.output import output_option, print_json
+from modelyard.cli.scenario import WorldOptions, world_options
+from modelyard.errors import InputError, UnknownName
+from modelyard.units import format_duration, parse_duration
+
+if TYPE_CHECKING:
+    from modelyard.schedule.explain import Explanation
+    from modelyard.schedule.view import View
+    from modelyard.simulate.scenario import Scenario
+
+
+@click.command()
+@world_options
+@click.argument("job", required=False)
+@click.option("--policy", "policy_text", required=True, help="One policy, with its options.")
+@click.option(
+    "--at", required=True, metavar="TIME", help="On the clock of the trace, such as 90m or 1d6h."
+)
+@output_option
+def why(job: str | None, policy_text: str, at: str, output: str, **world: Any) -> None:
+    """Play TRACE up to a moment and say why jobs wait then: all of them, or one JOB.
+
+    \b
+    Examples:
+      yard why jobs.csv --cluster 4x8 --policy fifo --at 2h
+      yard why jobs.csv job-17 --cluster 4x8 --policy tiresias-las --at 1d6h
+    """
+    # Playing a trace brings numpy along, which `--help` has no use for.
+    from modelyard.cli.scenario import load_world
+    from modelyard.schedule.explain import explain
+    from modelyard.schedule.registry import policy
+    from modelyard.simulate.engine import snapshot
+    from modelyard.simulate.numbers import read_numbers
+
+    moment = parse_duration(at)
+    made = policy(policy_text, read_numbers=read_numbers)
+    loaded = load_world(WorldOptions(**world))
+    if job is not None:
+        _check_job(job, loaded.scenario, loaded.left_out)
+    view = snapshot(loaded.scenario, made, at=moment)
+    found = explain(view, made)
+    if output == "json":
+        wanted = found.values() if job is None else [found[job]] if job in found else []
+        print_json([as_json(explanation) for explanation in wanted])
+        return
+    for note in loaded.notes:
+        click.echo(f"note: {note}")
+    click.echo(_state(view, len(loaded.scenario.workload.jobs)))
+    if job is not None:
+        click.echo(
+            found[job].sentence() if job in found else _without_reason(job, view, loaded.scenario)
+        )
+        return
+    for explanation in found.values():
+        click.echo(f"\n{explanation.sentence()}")
+    for name in _starting(view, found):
+        click.echo(f"\n{_at_next_decision(name, view)}")
+
+
+def as_json(explanation: Explanation) -> dict[str, Any]:
+    """An explanation for programs; times in seconds on the clock of the trace."""
+    return {
+        "job": explanation.job,
+        "now": explanation.now,
+        "waiting_since": explanation.since,
+        "reasons": [
+            {"reason": cause.reason.value, "words": str(cause), "remedy": cause.remedy()}
+            for cause in explanation.causes
+        ],
+        "predicted_start": explanation.predicted_start,
+        "sentence": explanation.sentence(),
+    }
+
+
+def _check_job(job: str, scenario: Scenario, left_out: Mapping[str, str]) -> None:
+    names = [item.id for item in scenario.workload.jobs]
+    if job in left_out:
+        fix = "use a larger cluster, or raise its tenant's limit"
+        raise InputError(f"job '{job}' can never run here: {left_out[job]}", fix=fix)
+    if job not in names:
+        raise UnknownName("job", job, names)
+
+
+def _state(view: View, jobs: int) -> str:
+    unfinished, running = len(view.jobs), int(view.jobs.running.sum())
+    finished = len(view.finished_service)
+    return (
+        f"At {format_duration(view.now)}: {running:,} jobs run on "
+        f"{view.cluster.devices - int(view.free.sum()):,} of {view.cluster.devices:,} devices, "
+        f"{unfinished - running:,} wait, {finished:,} have finished, "
+        f"{jobs - unfinished - finished:,} are yet to come."
+    )
+
+
+def _starting(view: View, found: dict[str, Explanation]) -> list[str]:
+    """Jobs without devices that would get some if the policy decided now."""
+    return [job.id for job in view.jobs if not job.running and job.id not in found]
+
+
+def _at_next_decision(job: str, view: View) -> str:
+    wait = view.round_seconds - view.now % view.round_seconds if view.round_seconds else 0.0
+    return f"Job {job} starts at the next decision, in {format_duration(wait)}."
+
+
+def _without_reason(job: str, view: View, scenario: Scenario) -> str:
+    """What there is to say of a job that does not wait for a reason."""
+    at = view.jobs.find(job)
+    if at is not None:
+        entry = view.jobs[at]
+        if entry.allocation is None:
+            return _at_next_decision(job, view)
+        names = ", ".join(
+            f"{count} on {view.cluster.nodes[node].name}" for node, count in entry.allocation.parts
+        )
+        return (
+            f"Job {job} does not wait: it has run since {format_duration(entry.since)} ({names})."
+        )
+    submitted = next(item.submitted for item in scenario.workload.jobs if item.id == job)
+    if submitted > view.now:
+        return f"Job {job} does not wait: it is submitted at {format_duration(submitted)}."
+    return f"Job {job} does not wait: it has finished."
