@@ -19,8 +19,16 @@ from traces import GITTINS, ITP, Played, Run, play, traces_folder
 
 from modelyard.simulate.compare import cores
 
-HEADINGS = ("setting", "policy", "published", "measured", "ratio", "within", "", "CPU s")
-WORDS = ("setting", "policy", "")
+COLUMNS = {
+    "setting": 10,
+    "policy": 16,
+    "published": 9,
+    "measured": 9,
+    "ratio": 6,
+    "within": 6,
+    "": 4,
+    "CPU s": 6,
+}
 
 #: How Tiresias runs inside Pollux's artifact: two queues, each in order of submission.
 TIRESIAS_OF_POLLUX = "tiresias-las:limits=57600:by_arrival=true:strategy=roomiest"
@@ -123,7 +131,7 @@ SOURCES = (itp, muri, pollux)
 
 def measure(source: Source, folder: Path, workers: int) -> tuple[Table, int]:
     """Play all figures of a source; the table and how many missed."""
-    table = Table(source.title, HEADINGS, words=WORDS)
+    table = Table(source.title, COLUMNS, words=("setting", "policy", ""))
     table.begin()
     tasks = [
         Task(f"{figure.policy} {figure.setting}", play, (folder, figure.run))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 
@@ -13,16 +13,14 @@ PAGE = Path(__file__).resolve().parents[1] / "docs" / "benchmarks.md"
 
 
 class Table:
-    """Rows of text under headings; those named in `words` align left, all others right."""
+    """Rows of text under headings. Columns named in `words` align left, all others right."""
 
-    def __init__(
-        self, title: str, headings: Sequence[str], *, words: Sequence[str] = (), width: int = 9
-    ) -> None:
+    def __init__(self, title: str, widths: Mapping[str, int], *, words: Sequence[str] = ()) -> None:
         self.title = title
-        self._headings = list(headings)
+        self._headings = list(widths)
+        #: known before the first row, because rows that were printed cannot be made wider
+        self._widths = [max(len(heading), width) for heading, width in widths.items()]
         self._words = frozenset(words)
-        #: rows that come later may be wider; a fixed least width keeps most columns straight
-        self._widths = [max(len(heading), width) for heading in headings]
         self._rows: dict[int, tuple[str, ...]] = {}
 
     def begin(self) -> None:

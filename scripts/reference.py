@@ -142,7 +142,9 @@ def cli() -> str:
 
 def _help(command: click.Command, name: str) -> str:
     path = "yard" if name == "yard" else f"yard {name}"
-    context = click.Context(command, info_name=path, terminal_width=HELP_WIDTH)
+    # The verbs inherit these settings when they are called through `yard`.
+    settings = {**yard.context_settings, "terminal_width": HELP_WIDTH}
+    context = click.Context(command, info_name=path, **settings)
     return command.get_help(context)
 
 

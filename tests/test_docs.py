@@ -53,7 +53,7 @@ def blocks(page: Path) -> list[Block]:
 
 def commands(page: Path) -> Iterator[list[str]]:
     """Every `make` and `yard` line of a page, split as a shell would, comments left out."""
-    text = page.read_text(encoding="utf-8")
+    text = page.read_text(encoding="utf-8").replace("\\\n", " ")
     lines = [match["line"] for match in INDENTED_COMMAND.finditer(text)]
     lines += [match["line"] for match in INLINE_COMMAND.finditer(text)]
     for block in blocks(page):

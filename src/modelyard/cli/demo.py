@@ -80,9 +80,11 @@ def write_trace(folder: Path) -> Path:
 
 def _next_steps(trace: str) -> str:
     quoted = shlex.quote(trace)
-    return (
-        "\nTry next:\n"
-        f"  yard simulate {quoted} --cluster 5x8 --policy pollux,tiresias-las   # one more node?\n"
-        f"  yard why {quoted} --cluster {CLUSTER} --policy fifo --at 14h           # who waits?\n"
-        "  yard policies                                    # what each of them does"
+    steps = (
+        (f"yard simulate {quoted} --cluster 5x8 --policy pollux,tiresias-las", "one more node?"),
+        (f"yard why {quoted} --cluster {CLUSTER} --policy fifo --at 14h", "who waits, and why?"),
+        ("yard policies", "what does each of them do?"),
     )
+    width = max(len(command) for command, _ in steps)
+    lines = (f"  {command:<{width}}  # {question}" for command, question in steps)
+    return "\nTry next:\n" + "\n".join(lines)

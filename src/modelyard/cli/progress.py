@@ -68,7 +68,8 @@ class Bars:
 
         self._progress = Progress(
             TextColumn("{task.description}", markup=False),
-            BarColumn(bar_width=30),
+            # A run that waits for a free worker rests instead of pulsing.
+            BarColumn(bar_width=30, pulse_style="bar.back"),
             TextColumn("{task.percentage:>3.0f}%"),
             TimeElapsedColumn(),
             TextColumn("{task.fields[outcome]}", markup=False),

@@ -201,13 +201,15 @@ def _print(order: Order, played: Played) -> None:
         click.echo(f"To play the rest: {order.command} --out {shlex.quote(str(order.out))}")
 
 
-def command_line(context: click.Context) -> str:
-    """The command as it could be typed again, without what only says where results go."""
-    words = ["yard", context.info_name or ""]
+def command_line(
+    context: click.Context, *, verb: str = "", without: frozenset[str] = BESIDE_THE_POINT
+) -> str:
+    """The command as it could be typed again, without some parameters, or for another verb."""
+    words = ["yard", verb or context.info_name or ""]
     for parameter in context.command.params:
         name = parameter.name or ""
         source = context.get_parameter_source(name)
-        if source is not click.core.ParameterSource.COMMANDLINE or name in BESIDE_THE_POINT:
+        if source is not click.core.ParameterSource.COMMANDLINE or name in without:
             continue
         value = context.params[name]
         if isinstance(parameter, click.Argument):

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from modelyard.cli.output import output_option
 from modelyard.cli.scenario import WorldOptions, world_options
 
+if TYPE_CHECKING:
+    from modelyard.simulate.result import Result
+
 DEFAULT_FOLDER = Path("out")
+#: Parameters that `yard why` does not share.
+NOT_FOR_WHY = frozenset({"policy_texts", "strategy", "workers", "out", "report", "fresh", "output"})
 
 
 @click.command()
@@ -84,10 +90,16 @@ def simulate(
         )
     )
     if output == "table" and played.comparison.results and not played.comparison.unfinished:
-        best = played.comparison.ranked[0].policy
-        words = ("yard", "why", str(options.trace), "--cluster", options.cluster, "--policy", best)
-        click.echo(f"Next:   {shlex.join(words)} --at 1h")
+        world_words = command_line(context, verb="why", without=NOT_FOR_WHY)
+        click.echo(f"Next:   {world_words} {_most_waiting(played.comparison.ranked[0])}")
     context.exit(played.exit_code)
+
+
+def _most_waiting(result: Result) -> str:
+    """The options of `yard why` that show a run when most jobs waited in it."""
+    waiting = result.series.waiting
+    moment = result.series.times[waiting.index(max(waiting))]
+    return shlex.join(("--policy", result.policy, "--at", f"{math.ceil(moment)}s"))
 
 
 def _new_folder(workload: str) -> Path:

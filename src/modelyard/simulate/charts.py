@@ -24,6 +24,8 @@ SIDE = 1000.0
 MOST_POINTS = 240
 #: Labels that fit beside each other on a telephone.
 MOST_TICKS = 7
+#: A label nearer to the end of an axis of time than this would stand out beyond the plot.
+LAST_TICK = 0.96
 
 _MINUTE, _HOUR, _DAY = 60.0, 3_600.0, 86_400.0
 #: Round times for a logarithmic axis, each about ten times the one before.
@@ -86,7 +88,7 @@ def time_axis(start: float, end: float) -> Axis:
     span = max(end - start, 1.0)
     fitting = (step for step in _ROUND_STEPS if span / step < MOST_TICKS)
     step = next(fitting, 1000 * _DAY)
-    marks = np.arange(0.0, span, step)
+    marks = np.arange(0.0, LAST_TICK * span, step)
     ticks = tuple(Tick(100 * mark / span, format_duration(mark)) for mark in marks.tolist())
     return Axis(start, start + span, ticks)
 

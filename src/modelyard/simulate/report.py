@@ -177,7 +177,7 @@ def _courses(ranked: Sequence[Result], across: Axis) -> dict[str, Any]:
                 "policy": result.policy,
                 "used": course(result, _share_used(result), across, used),
                 "waiting": course(result, result.series.waiting, across, waiting),
-                "used_words": f"{100 * result.metrics.utilisation:.0f}% in use on average",
+                "used_words": f"{100 * result.metrics.utilisation:.0f}% on average",
                 "waiting_words": _waiting_words(result, across),
             }
             for result in ranked
@@ -194,7 +194,7 @@ def _waiting_words(result: Result, across: Axis) -> str:
     end = max(job.finished for job in result.jobs)
     whole = np.array([across.low, max(end, across.low + 1.0)])
     mean = float(stretch_means(result.series.times, waiting, whole)[0])
-    return f"{mean:.1f} waiting on average, {max(waiting, default=0):,} at most"
+    return f"{mean:.1f} on average, {max(waiting, default=0):,} at most"
 
 
 def _fairness(ranked: Sequence[Result]) -> dict[str, Any]:
