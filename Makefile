@@ -20,7 +20,7 @@ endif
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
 .PHONY: help setup test test-slow lint format types imports demo \
-        bench bench-reproduce bench-simulator bench-decisions clean distclean
+        bench bench-reproduce bench-simulator bench-decisions docs clean distclean
 
 help: ## list the targets
 	awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -82,6 +82,9 @@ bench-simulator: setup ## how fast the simulator plays a trace
 
 bench-decisions: setup ## how fast the policies decide
 	$(BIN)/python benchmarks/decisions.py
+
+docs: setup ## write the pages of docs/reference anew from the code
+	$(BIN)/python scripts/reference.py
 
 clean: ## remove caches and what was built; keep .venv
 	rm -rf build dist out demo-out .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache

@@ -11,15 +11,15 @@ from __future__ import annotations
 
 import argparse
 import gc
+import math
 import statistics
 import time
 from dataclasses import dataclass
 
 from measure import Task, report, run_each
+from modelyard.schedule.registry import policies, policy
 from moments import moment
 from table import Table, write_section
-
-from modelyard.schedule.registry import policies, policy
 
 SIZES = (64, 512, 2_048, 10_000)
 QUICK_SIZES = (16, 64)
@@ -86,14 +86,12 @@ def _estimate(timings: dict[int, Timing], devices: int) -> float:
     """Seconds by the growth between the last two sizes; 0 when nothing was measured yet."""
     if not timings:
         return 0.0
-    import math
-
     *earlier, last = timings
     exponent = FIRST_EXPONENT
     if earlier:
         ratio = timings[last].median_seconds / max(timings[earlier[-1]].median_seconds, 1e-9)
         exponent = math.log(max(ratio, 1.0)) / math.log(last / earlier[-1])
-    return timings[last].median_seconds * (devices / last) ** exponent
+    return timings[last].median_seconds * math.pow(devices / last, exponent)
 
 
 def _milliseconds(seconds: float) -> str:

@@ -53,9 +53,7 @@ def run_each(tasks: Sequence[Task], *, workers: int) -> Iterator[tuple[int, Any]
     ):
         whole = display.add_task("all", total=len(tasks))
         bars: dict[str, TaskID] = {}
-        places = {
-            executor.submit(_perform, task): place for place, task in enumerate(tasks)
-        }
+        places = {executor.submit(_perform, task): place for place, task in enumerate(tasks)}
         pending = set(places)
         while pending:
             ended, pending = wait(pending, POLL_SECONDS, return_when=FIRST_COMPLETED)

@@ -14,10 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from measure import Task, run_each
+from modelyard.simulate.compare import cores
 from table import Table, write_section
 from traces import GITTINS, ITP, Played, Run, play, traces_folder
-
-from modelyard.simulate.compare import cores
 
 COLUMNS = {
     "setting": 10,
@@ -109,7 +108,7 @@ def pollux() -> Source:
     }
     return Source(
         "pollux",
-        "Pollux workloads on 16 × 4, 160 elastic jobs each: Pollux's artifact (mean JCT in seconds)",
+        "Pollux workloads, 160 elastic jobs on 16 × 4: Pollux's artifact (mean JCT in seconds)",
         0.10,
         tuple(
             Figure(
@@ -141,12 +140,8 @@ def measure(source: Source, folder: Path, workers: int) -> tuple[Table, int]:
     missed = 0
     for place, result in run_each(tasks, workers=workers):
         figure, played[place] = source.figures[place], result
-        cells, good = _judged(
-            figure.published_seconds, result.jct_mean_seconds, source.tolerance
-        )
-        table.add(
-            figure.setting, figure.policy, *cells, f"{result.cpu_seconds:.1f}", place=place
-        )
+        cells, good = _judged(figure.published_seconds, result.jct_mean_seconds, source.tolerance)
+        table.add(figure.setting, figure.policy, *cells, f"{result.cpu_seconds:.1f}", place=place)
         missed += not good
     if source.mean_tolerance is not None:
         for policy, published, measured in _means(source.figures, played):

@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
+
 from measure import Task, run_each
+from modelyard.simulate.generate import Mix, generate
 from table import Table, write_section
 from traces import GITTINS, ITP, PHILLY, Played, Run, play, played, traces_folder
-
-from modelyard.simulate.generate import Mix, generate
 
 #: CPU seconds of Tiresias' public simulator for the same jobs on the same cluster. They were
 #: measured on a like machine, not in this run.
@@ -83,7 +83,9 @@ def whole_philly(folder: Path) -> Table:
 
 def growth_with_jobs(folder: Path, counts: Sequence[int], trace: str = PHILLY) -> Table:
     """The first so many jobs of one trace on one cluster."""
-    table = _growth_table(f"Growth with jobs: the first of {trace}, 64 × 8, {GROWTH_POLICY}", "jobs")
+    table = _growth_table(
+        f"Growth with jobs: the first of {trace}, 64 × 8, {GROWTH_POLICY}", "jobs"
+    )
     runs = [(folder, Run(trace, 64, 8, GROWTH_POLICY, jobs=count)) for count in counts]
     return _grown(table, play, runs, counts)
 

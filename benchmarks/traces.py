@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from measure import peak_bytes, report
-
 from modelyard.schedule.registry import policy
 from modelyard.simulate.engine import simulate
 from modelyard.simulate.numbers import read_numbers
@@ -57,7 +56,9 @@ def traces_folder() -> Path:
     named = os.environ.get(DATA_VARIABLE)
     folder = (Path(named) if named else DATA_BESIDE_REPOSITORY) / "traces"
     if not folder.is_dir():
-        print(f"skipped: no public traces at {folder}; set {DATA_VARIABLE} to the folder of traces/")
+        print(
+            f"skipped: no public traces at {folder}; set {DATA_VARIABLE} to the folder of traces/"
+        )
         raise SystemExit(0)
     return folder
 

@@ -21,6 +21,9 @@ ORACLE_LEGEND = (
 )
 #: What `print_table` puts between two columns.
 GAP = 3
+#: A longer name, such as one with a path in it, is folded so that the figures keep their room.
+LONGEST_NAME = 40
+POLICY = "policy"
 AGAINST_BEST = "×best"
 
 
@@ -32,13 +35,13 @@ def print_comparison(ranked: Sequence[Result], oracles: Collection[str]) -> None
     rows = {column.title: [column.text(result.metrics) for result in ranked] for column in COLUMNS}
     rows[AGAINST_BEST] = [ratio_to_best(result.metrics.jct_mean, best) for result in ranked]
     names = [
-        f"{result.policy} {ORACLE_MARK}" if result.policy in oracles else result.policy
+        _folded(f"{result.policy} {ORACLE_MARK}" if result.policy in oracles else result.policy)
         for result in ranked
     ]
     shown = _that_fit(COLUMNS, rows, names)
     titles = [shown[0].title, AGAINST_BEST, *(column.title for column in shown[1:])]
     print_table(
-        ("policy", *titles),
+        (POLICY, *titles),
         [(name, *(rows[title][at] for title in titles)) for at, name in enumerate(names)],
         numbers=titles,
     )
@@ -58,11 +61,17 @@ def _that_fit(
     def width() -> int:
         titles = [AGAINST_BEST, *(column.title for column in shown)]
         cells = (max(len(title), *map(len, rows[title])) + GAP for title in titles)
-        return max(map(len, names)) + sum(cells)
+        lines = (line for name in names for line in name.split("\n"))
+        return max(len(POLICY), *map(len, lines)) + sum(cells)
 
     while len(shown) > 1 and width() > screen_width():
         shown.remove(max(shown, key=lambda column: column.expendable))
     return shown
+
+
+def _folded(name: str) -> str:
+    starts = range(0, len(name), LONGEST_NAME)
+    return "\n".join(name[start : start + LONGEST_NAME] for start in starts)
 
 
 def screen_width() -> int:

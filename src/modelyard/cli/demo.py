@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from modelyard.cli.output import output_option
+from modelyard.cli.output import called_as, output_option
 
 #: The cluster that the bundled workload was made for: four nodes of eight devices.
 CLUSTER = "4x8"
@@ -79,11 +79,11 @@ def write_trace(folder: Path) -> Path:
 
 
 def _next_steps(trace: str) -> str:
-    quoted = shlex.quote(trace)
+    yard, quoted = shlex.quote(called_as()), shlex.quote(trace)
     steps = (
-        (f"yard simulate {quoted} --cluster 5x8 --policy pollux,tiresias-las", "one more node?"),
-        (f"yard why {quoted} --cluster {CLUSTER} --policy fifo --at 14h", "who waits, and why?"),
-        ("yard policies", "what does each of them do?"),
+        (f"{yard} simulate {quoted} --cluster 5x8 --policy pollux,tiresias-las", "one more node?"),
+        (f"{yard} why {quoted} --cluster {CLUSTER} --policy fifo --at 14h", "who waits, and why?"),
+        (f"{yard} policies", "what does each of them do?"),
     )
     width = max(len(command) for command, _ in steps)
     lines = (f"  {command:<{width}}  # {question}" for command, question in steps)

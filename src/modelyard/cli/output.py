@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
@@ -24,6 +27,14 @@ def output_option(command: _Callback) -> _Callback:
         show_default=True,
         help="A table for people or JSON for programs.",
     )(command)
+
+
+def called_as() -> str:
+    """What to type for this program: its name where the shell finds it, its path elsewhere."""
+    if shutil.which("yard"):
+        return "yard"
+    path = os.path.relpath(sys.argv[0])
+    return path if os.access(path, os.X_OK) else "yard"
 
 
 def print_json(value: object) -> None:

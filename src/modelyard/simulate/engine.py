@@ -12,6 +12,7 @@ import math
 import time
 from collections.abc import Callable
 from enum import IntEnum
+from functools import lru_cache, partial
 
 import numpy as np
 
@@ -33,6 +34,8 @@ from modelyard.speed.progress import Progress
 
 #: Times closer than this are one moment: floating-point sums of durations differ by less.
 SAME_MOMENT_SECONDS = 1e-6
+#: Allocations whose footprint is remembered: most of those inside one node of a large cluster.
+FOOTPRINTS_KEPT = 16_384
 #: Rounds and faults go on for ever; a policy must not make jobs wait for ever. So many decisions
 #: in a row that leave everyone waiting on an idle cluster in full service end the run.
 IDLE_DECISIONS = 1000
@@ -121,6 +124,8 @@ class Engine:
         self.now = 0.0
         self.available = self.cluster.capacity.copy()
         self.free = self.cluster.capacity.copy()
+        #: the sum of `free`, which every decision asks for
+        self.unused = self.cluster.devices
         self.active = np.zeros(0, dtype=np.int64)
         self.waiting = 0
         self.recorder = Recorder(self.cluster)
@@ -146,6 +151,9 @@ class Engine:
         self._next_round = -math.inf
         self._on_progress = on_progress
         self._needs_left = policy.traits.oracle
+        self._node_size = int(self.cluster.capacity.max())
+        # The same devices are given out again and again.
+        self._footprint_of = lru_cache(maxsize=FOOTPRINTS_KEPT)(partial(footprint, self.cluster))
         self._idle_decisions = 0
         self._lane = _lane(scenario, policy) if use_lane else None
 
@@ -272,7 +280,7 @@ class Engine:
 
     def _asked_footprint(self, job: TraceJob) -> Footprint:
         kind = job.kinds[0] if job.kinds else self.cluster.kinds[0]
-        return Footprint(kind, packed_counts(job.devices, int(self.cluster.capacity.max())))
+        return Footprint(kind, packed_counts(job.devices, self._node_size))
 
     def _milestone(self, row: int, version: int) -> bool:
         """A running job ends or changes its own pace; whether it ended."""
@@ -304,10 +312,12 @@ class Engine:
                 self._lost[row] = min(ran, ran % faults.checkpoint_seconds)
                 self._release(row)
                 self.recorder.failures += 1
+        self.unused -= int(self.free[node])
         self.free[node] = 0
 
     def _repair(self, node: int) -> None:
         self.available[node] = self.free[node] = self.cluster.capacity[node]
+        self.unused += int(self.free[node])
         at, repaired_at = self._outages.following(node, self.now)
         self._push(at, Kind.FAILURE, node)
         self._push(repaired_at, Kind.REPAIR, node)
@@ -335,16 +345,14 @@ class Engine:
             self._apply(view, decisions)
         if self._shares_links:
             self._spread_interference()
-        self.recorder.observe(self.now, self.free, self.waiting)
+        self.recorder.observe(self.now, self.free, self.unused, self.waiting)
         if not self.scenario.round_seconds:
             self._plan_wake(self.policy.next_change(self.view()))
 
     def _decide_in_lane(self, lane: Lane) -> None:
         assert isinstance(self.policy, RankedPolicy)
         began = time.perf_counter()
-        starts, stops = lane.choose(
-            self.now, self.cluster.devices, int(self.free.sum()), self._candidate
-        )
+        starts, stops = lane.choose(self.now, self.cluster.devices, self.unused, self._candidate)
         for row in stops:
             self._release(row)
             self.recorder.preemptions += 1
@@ -360,7 +368,7 @@ class Engine:
             self._start(row, given)
             lane.put(row, self._candidate(row))
         self.recorder.decided(time.perf_counter() - began)
-        self.recorder.observe(self.now, self.free, self.waiting)
+        self.recorder.observe(self.now, self.free, self.unused, self.waiting)
         self._plan_wake(lane.next_wake())
 
     def _candidate(self, row: int) -> Candidate:
@@ -368,17 +376,18 @@ class Engine:
         held = int(book.held[row])
         elapsed = self.now - float(book.mark[row]) if held else 0.0
         card = book.cards[row]
+        # By position: this is made for every rank, and names double its price.
         return Candidate(
-            submitted=card.submitted,
-            devices=card.devices,
-            priority=card.priority,
-            running=held > 0,
-            since=float(book.since[row]),
-            first_start=float(book.first_start[row]),
-            service=float(book.service[row]) + elapsed * held,
-            run_seconds=float(book.run_seconds[row]) + elapsed,
-            remaining=max(float(book.left[row]) - elapsed, 0.0),
-            now=self.now,
+            card.submitted,
+            card.devices,
+            card.priority,
+            held > 0,
+            float(book.since[row]),
+            float(book.first_start[row]),
+            float(book.service[row]) + elapsed * held,
+            float(book.run_seconds[row]) + elapsed,
+            max(float(book.left[row]) - elapsed, 0.0),
+            self.now,
         )
 
     def view(self) -> View:
@@ -424,6 +433,7 @@ class Engine:
         if given.host is None:
             for node, count in given.parts:
                 self.free[node] -= count
+                self.unused -= count
         else:
             self._rider[self.book.row_of[given.host]] = row
         book.allocations[row] = given
@@ -452,7 +462,6 @@ class Engine:
         for node in held.nodes[:1]:
             kind = self.cluster.kind_of_node[node]
             book.seconds_on[row, kind] += self.now - book.since[row]
-        book.bring_forward(row, self.now)
         book.held[row] = 0
         book.since[row] = self.now
         book.allocations[row] = None
@@ -470,12 +479,16 @@ class Engine:
             self._pace_again(rider)
         else:
             for node, count in held.parts:
-                self.free[node] += count if self.available[node] else 0
+                if self.available[node]:
+                    self.free[node] += count
+                    self.unused += count
 
     # -- progress -------------------------------------------------------------------------
 
     def _sync(self, row: int) -> None:
         """Bring a running job's progress to now."""
+        if self._synced[row] == self.now:
+            return
         if self.book.held[row]:
             start = max(self._synced[row], self._busy_until[row])
             if self.now > start:
@@ -499,7 +512,7 @@ class Engine:
         partner = self.book.row_of[held.host] if held.host is not None else self._rider.get(row)
         model = self.book.cards[partner].model if partner is not None else None
         slowdown = self._slowdown.get(row, 0.0)
-        return footprint(self.cluster, held, partner=model, slowdown=slowdown)
+        return self._footprint_of(held, partner=model, slowdown=slowdown)
 
     def _pace_again(self, row: int) -> None:
         """The job stays where it is but its surroundings changed."""

@@ -1,0 +1,65 @@
+"""The benchmarks start, measure something and end well; how fast anything is, is not tested here.
+
+Each one runs as its own program, because that is how it finds the modules beside it.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+NEEDS_TRACES = ("reproduce", "simulator")
+
+
+def run(
+    script: str, *options: str, variables: dict[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, str(REPOSITORY / "benchmarks" / f"{script}.py"), *options],
+        capture_output=True,
+        text=True,
+        env={**os.environ, **(variables or {})},
+        check=False,
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("script", "promise"), [("reproduce", "all within tolerance"), ("simulator", "exponent")]
+)
+def test_a_quick_run_on_public_traces_succeeds(
+    script: str, promise: str, data_folder: Path
+) -> None:
+    done = run(script, "--quick", variables={"MODELYARD_DATA": str(data_folder)})
+    assert done.returncode == 0, done.stderr
+    assert promise in done.stdout
+
+
+@pytest.mark.slow
+def test_every_policy_decides_in_a_quick_run() -> None:
+    from modelyard.schedule.registry import policies
+
+    done = run("decisions", "--quick")
+    assert done.returncode == 0, done.stderr
+    timed = [line.split()[0] for line in done.stdout.splitlines() if "not measured" in line]
+    assert timed == list(policies())
+
+
+@pytest.mark.parametrize("script", NEEDS_TRACES)
+def test_without_traces_it_says_so_and_ends_well(script: str, tmp_path: Path) -> None:
+    done = run(script, "--quick", variables={"MODELYARD_DATA": str(tmp_path)})
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("skipped: no public traces at")
+
+
+def test_the_page_has_a_place_for_every_benchmark() -> None:
+    page = (REPOSITORY / "docs" / "benchmarks.md").read_text(encoding="utf-8")
+    scripts = ("reproduce", "simulator", "decisions")
+    for script in scripts:
+        assert page.count(f"<!-- {script}: begin -->") == 1
+        assert page.count(f"<!-- {script}: end -->") == 1
