@@ -31,9 +31,13 @@ PHILLY_POLICIES = ("tiresias-las", GITTINS, "srsf")
 
 JOB_COUNTS = (1_000, 3_000, 10_000, 30_000, 82_247)
 NODE_COUNTS = (8, 40, 200, 1_250)
-#: Enough that even the largest cluster is full for most of the run.
 JOBS_PER_CLUSTER = 20_000
-LOAD = 0.9
+LOAD = 1.0
+#: Durations close to each other: a few long jobs would keep a large cluster almost empty for most of
+#: the run, and what is measured here is a full one.
+EVEN_MIX = Mix(
+    log_deviation=0.5, tail_share=0.0, daily_swing=0.0, elastic_share=0.0, priority_weights=(1.0,)
+)
 GROWTH_POLICY = "tiresias-las"
 
 MEBIBYTE = 2**20
@@ -101,8 +105,7 @@ def growth_with_nodes(folder: Path, counts: Sequence[int], jobs: int) -> Table:
 
 def play_generated(folder: Path, nodes: int, jobs: int) -> Played:
     """Rigid jobs that keep a cluster of this size busy."""
-    mix = Mix(elastic_share=0.0)
-    workload = generate(jobs, seed=1, load=LOAD, cluster_devices=8 * nodes, mix=mix)
+    workload = generate(jobs, seed=1, load=LOAD, cluster_devices=8 * nodes, mix=EVEN_MIX)
     return played(workload, Run("", nodes, 8, GROWTH_POLICY), folder)
 
 

@@ -223,3 +223,9 @@ def test_an_empty_workload_gives_an_empty_result() -> None:
 def test_a_job_larger_than_the_cluster_is_named() -> None:
     with pytest.raises(CapacityError, match="whale"):
         simulate(scenario(rigid("whale", 0, 5, 10)), fifo())
+
+
+def test_nodes_that_fail_faster_than_jobs_advance_are_an_error_not_a_hang() -> None:
+    storm = Faults(mean_seconds_between=7.0, mean_repair_seconds=1.0)
+    with pytest.raises(CapacityError, match="nodes fail every 7 s"):
+        simulate(scenario(rigid("a", 0, 4, 3600), faults=storm), fifo())

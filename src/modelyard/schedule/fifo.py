@@ -15,7 +15,7 @@ def fifo(*, strategy: str = "consolidated") -> RankedPolicy:
     """In order of submission; whoever does not fit makes everyone behind wait."""
     return RankedPolicy(
         name="fifo",
-        traits=Traits("in order of submission", preempts=False, starvation_free=True),
+        traits=Traits("by priority, then in order of submission", preempts=False, starvation_free=True),
         rank=_by_submission,
         rules=Rules(preempt=False, backfill=False, strategy=Strategy(strategy)),
     )
@@ -25,7 +25,7 @@ def fifo_backfill(*, strategy: str = "consolidated") -> RankedPolicy:
     """In order of submission, but whoever fits may pass those who do not."""
     return RankedPolicy(
         name="fifo-backfill",
-        traits=Traits("in order of submission, filling gaps", preempts=False),
+        traits=Traits("by priority, then in order of submission, filling gaps", preempts=False),
         rank=_by_submission,
         rules=Rules(preempt=False, backfill=True, strategy=Strategy(strategy)),
     )

@@ -88,6 +88,8 @@ class Pollux:
 
 def pollux(*, growth: int = GROWTH) -> Pollux:
     """Goodput-optimal sizes; a job grows to at most `growth` times its largest size so far."""
+    if growth < 1:
+        raise ValueError(f"growth is {growth}: a job keeps at least its size, so give 1 or more")
     return Pollux(growth=growth)
 
 

@@ -50,6 +50,7 @@ def tiresias_las(
     `by_time` counts seconds instead of device-seconds. `by_arrival` serves each queue in order of
     submission, as the Tiresias inside Pollux's artifact does, instead of by history.
     """
+    _check_limits(limits)
 
     def rank(job: Candidate) -> Rank:
         attained = job.run_seconds if by_time else job.service
@@ -103,6 +104,9 @@ def tiresias_gittins(
     the public code, which made the published figures, does not. We follow the code unless
     `textbook` is set: on the traces at hand it is much the better of the two.
     """
+    _check_limits(limits)
+    if not horizon > 0:
+        raise ValueError(f"horizon is {horizon}: give device-seconds, more than 0")
 
     def ranker(table: GittinsTable) -> Callable[[Candidate], Rank]:
         def rank(job: Candidate) -> Rank:
@@ -180,6 +184,11 @@ class GittinsTable:
         """The index at this much attained service, and the service up to which it holds."""
         at = bisect_right(self.samples, attained)
         return self.values[at], self.samples[at] if at < len(self.samples) else NEVER
+
+
+def _check_limits(limits: tuple[float, ...]) -> None:
+    if any(limit <= 0 for limit in limits) or list(limits) != sorted(set(limits)):
+        raise ValueError(f"limits are {limits}: give rising numbers, each more than 0")
 
 
 def _limit_reached_at(

@@ -39,6 +39,9 @@ FOOTPRINTS_KEPT = 16_384
 #: Rounds and faults go on for ever; a policy must not make jobs wait for ever. So many decisions
 #: in a row that leave everyone waiting on an idle cluster in full service end the run.
 IDLE_DECISIONS = 1000
+#: So many times in a row that a job was stopped by a failing node, while none ended, are nodes
+#: that fail faster than jobs get anything done.
+FRUITLESS_FAILURES = 10_000
 
 
 class Kind(IntEnum):
@@ -134,6 +137,7 @@ class Engine:
         self._version: list[int] = []
         self._busy_until: list[float] = []
         self._synced: list[float] = []
+        #: seconds of work to do again, by row: lost when a node last failed
         self._lost: dict[int, float] = {}
         self._rider: dict[int, int] = {}
         self._slowdown: dict[int, float] = {}
@@ -155,6 +159,7 @@ class Engine:
         # The same devices are given out again and again.
         self._footprint_of = lru_cache(maxsize=FOOTPRINTS_KEPT)(partial(footprint, self.cluster))
         self._idle_decisions = 0
+        self._fruitless_failures = 0
         self._lane = _lane(scenario, policy) if use_lane else None
 
     # -- the loop -------------------------------------------------------------------------
@@ -297,6 +302,7 @@ class Engine:
             self._lane.drop(row)
         self._finished_service[self._finished] = self.book.service[row]
         self._finished += 1
+        self._fruitless_failures = 0
         self.recorder.finished(row, self.now)
         return True
 
@@ -308,12 +314,25 @@ class Engine:
         for row in self.active.tolist():
             held = self.book.allocations[row]
             if held is not None and node in held.nodes:
-                ran = self.now - float(self.book.since[row])
-                self._lost[row] = min(ran, ran % faults.checkpoint_seconds)
+                behind, worked = self._lost.get(row, 0.0), self._worked(row)
                 self._release(row)
+                saved = worked - worked % faults.checkpoint_seconds
+                self._lost[row] = max(behind, worked) - saved
                 self.recorder.failures += 1
+                self._fruitless_failures += 1
+        if self._fruitless_failures > FRUITLESS_FAILURES:
+            raise CapacityError(
+                f"nodes fail every {faults.mean_seconds_between:g} s on average, and no job gets "
+                f"to its end ({FRUITLESS_FAILURES} interruptions in a row)",
+                fix="give a longer time between failures, such as mtbf=7d",
+            )
         self.unused -= int(self.free[node])
         self.free[node] = 0
+
+    def _worked(self, row: int) -> float:
+        """Seconds for which a running job has worked since it was started, old work included."""
+        started = float(self.book.since[row]) + self.scenario.restart_seconds
+        return max(self.now - started, 0.0)
 
     def _repair(self, node: int) -> None:
         self.available[node] = self.free[node] = self.cluster.capacity[node]
@@ -444,7 +463,7 @@ class Engine:
         else:
             book.restarts[row] += 1
         self.waiting -= 1
-        delay = self.scenario.restart_seconds + self._lost.pop(row, 0.0)
+        delay = self.scenario.restart_seconds + self._lost.get(row, 0.0)
         self._busy_until[row] = self.now + delay
         self._synced[row] = self.now
         self._progress[row].place(self._footprint(row, given))
@@ -456,6 +475,8 @@ class Engine:
         """Take a job off its devices, whatever happens to it next."""
         book = self.book
         self._sync(row)
+        if row in self._lost:
+            self._lost[row] = max(self._lost[row] - self._worked(row), 0.0)
         held = book.allocations[row]
         assert held is not None
         self.recorder.ran(row, float(book.since[row]), self.now, held)

@@ -29,7 +29,25 @@ def guess_format(source: Source) -> str:
     fitting = [name for name, needed in SIGNATURES.items() if set(needed) <= set(columns)]
     if len(fitting) == 1:
         return fitting[0]
-    reason = f"fits {' and '.join(fitting)}" if fitting else "fits no known format"
-    what = f"the first line ({', '.join(columns)[:CHARACTERS_SHOWN]!r}) {reason}"
     fix = f"say which format it is: --format {'|'.join(FORMATS)}"
+    if fitting:
+        reason = f"fits {' and '.join(fitting)}"
+    else:
+        reason, way_out = _nearest(columns)
+        fix = f"{way_out}, or {fix}"
+    what = f"the first line ({', '.join(columns)[:CHARACTERS_SHOWN]!r}) {reason}"
     raise unreadable(source.path, what, fix, line=start + 1)
+
+
+def _nearest(columns: tuple[str, ...]) -> tuple[str, str]:
+    """What a header that fits nothing lacks, and the way out."""
+    if len(columns) == 1 and ";" in columns[0]:
+        return "has no comma", "separate the columns by ',' instead of ';'"
+    lacking = {
+        name: [column for column in needed if column not in columns]
+        for name, needed in SIGNATURES.items()
+    }
+    name = min(lacking, key=lambda name: len(lacking[name]))
+    if len(lacking[name]) < len(SIGNATURES[name]) / 2:
+        return f"lacks {', '.join(lacking[name])} of format {name}", "add what is missing"
+    return "fits no known format", f"name your own columns {','.join(plain.REQUIRED)}"

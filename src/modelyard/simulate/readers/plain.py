@@ -4,8 +4,10 @@
     [,tenant,priority,exclusive,min_devices,max_devices,model,serial,crossing,network]
 
 Times are seconds or carry a unit (`90m`). `duration` is how long the job takes on `devices`
-devices of one node. A job with `min_devices` below or `max_devices` above `devices` may be resized
-and follows Amdahl's law with the shares `serial` and `crossing` (see `speed/amdahl.py`).
+devices of one node. A job of higher `priority` (0 without one) comes before others, even under
+`fifo`; under `mesos` and `yarn` before others of its tenant. A job with `min_devices` below or
+`max_devices` above `devices` may be resized and follows Amdahl's law with the shares `serial` and
+`crossing` (see `speed/amdahl.py`).
 `network` is what it sends through the uplink of each of its nodes at full speed (`10 GB/s`); where
 links are crowded, the job runs slower (see `speed/interference.py`).
 """
