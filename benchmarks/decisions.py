@@ -26,8 +26,8 @@ QUICK_SIZES = (16, 64)
 #: The size for which there are aims.
 AIM_DEVICES = 2_048
 AIM_SECONDS = 0.05
-#: Policies that search or solve instead of ranking are given longer.
-AIMS = {"sia": 1.0, "pollux": 60.0, "gavel": 1.0, "gavel-throughput": 1.0, "optimus": 1.0}
+#: Sia's aim is the time of the paper; the others that search or solve have none yet.
+OTHER_AIMS = {"sia": 1.0, "gavel": None, "gavel-throughput": None, "optimus": None, "pollux": None}
 
 REPETITIONS = 7
 #: Repetitions end when a policy has used this much, but there are always two.
@@ -100,11 +100,14 @@ def _milliseconds(seconds: float) -> str:
 
 def _verdict(name: str, timings: dict[int, Timing]) -> tuple[str, str]:
     """The aim and whether it was met."""
-    aim = AIMS.get(name, AIM_SECONDS)
+    aim = OTHER_AIMS.get(name, AIM_SECONDS)
     timing = timings.get(AIM_DEVICES)
-    if timing is None or timing.left_out:
-        return f"{_milliseconds(aim)} ms", "not measured" if timing is None else "MISS"
-    return f"{_milliseconds(aim)} ms", "ok" if timing.median_seconds <= aim else "MISS"
+    if aim is None:
+        return "none", ""
+    if timing is None:
+        return f"{_milliseconds(aim)} ms", "not measured"
+    met = not timing.left_out and timing.median_seconds <= aim
+    return f"{_milliseconds(aim)} ms", "ok" if met else "MISS"
 
 
 def main() -> int:

@@ -33,8 +33,8 @@ JOB_COUNTS = (1_000, 3_000, 10_000, 30_000, 82_247)
 NODE_COUNTS = (8, 40, 200, 1_250)
 JOBS_PER_CLUSTER = 20_000
 LOAD = 1.0
-#: Durations close to each other: a few long jobs would keep a large cluster almost empty for most of
-#: the run, and what is measured here is a full one.
+#: Durations close to each other: a few long jobs would keep a large cluster almost empty for most
+#: of the run, and what is measured here is a full one.
 EVEN_MIX = Mix(
     log_deviation=0.5, tail_share=0.0, daily_swing=0.0, elastic_share=0.0, priority_weights=(1.0,)
 )

@@ -46,8 +46,8 @@ def test_every_policy_decides_in_a_quick_run() -> None:
 
     done = run("decisions", "--quick")
     assert done.returncode == 0, done.stderr
-    timed = [line.split()[0] for line in done.stdout.splitlines() if "not measured" in line]
-    assert timed == list(policies())
+    first_words = [line.split()[0] for line in done.stdout.splitlines() if line]
+    assert [word for word in first_words if word in policies()] == list(policies())
 
 
 @pytest.mark.parametrize("script", NEEDS_TRACES)

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from modelyard.cli import choice
-from modelyard.cli.demo import CLUSTER, write_trace
+from modelyard.cli.demo import CLUSTER, ROUND, write_trace
 from modelyard.cli.main import yard
 from modelyard.schedule.registry import policies
 from modelyard.simulate.bundled import BUNDLED_DEVICES, bundled_workload
@@ -27,6 +27,10 @@ def test_demo_writes_a_report_and_names_the_next_commands(
     assert (out / "report.html").exists()
     for words in ("fifo", "srtf *", "Try next:", "yard simulate", "yard why", "yard policies"):
         assert words in shown.stdout
+    # Compare like with like: what is tried next has the same rounds.
+    first, *_ = shown.stdout.splitlines()
+    assert first.endswith("decisions every 2m")
+    assert shown.stdout.count(f"--round {ROUND}") == 2
 
 
 def test_demo_plays_every_policy_that_works() -> None:

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from modelyard.cli.output import print_json, print_table
+from modelyard.cli.output import NAMES_SHOWN, counted, print_json, print_table, some_of
 
 
 def test_table_keeps_cells_whole_when_piped(capsys: pytest.CaptureFixture[str]) -> None:
@@ -37,3 +37,19 @@ def test_json_keeps_text_readable_and_values_exact(capsys: pytest.CaptureFixture
 def test_json_refuses_what_json_cannot_carry() -> None:
     with pytest.raises(ValueError, match="JSON"):
         print_json({"seconds": float("inf")})
+
+
+def test_numbers_and_nouns_agree() -> None:
+    assert [counted(number, "job") for number in (0, 1, 1200)] == ["0 jobs", "1 job", "1,200 jobs"]
+
+
+@pytest.mark.parametrize(
+    ("names", "words"), [("", ""), ("a", "a"), ("ab", "a or b"), ("abc", "a, b or c")]
+)
+def test_a_few_names_are_all_listed(names: str, words: str) -> None:
+    assert some_of(names, last=" or ") == words
+
+
+def test_many_names_are_cut_and_the_rest_counted() -> None:
+    names = [f"job-{number}" for number in range(NAMES_SHOWN + 3)]
+    assert some_of(names, last=" or ").endswith(f"job-{NAMES_SHOWN - 1} and 3 more")

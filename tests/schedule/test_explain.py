@@ -263,7 +263,7 @@ def test_not_enough_free_behind_another() -> None:
         seconds=1000.0,
     )
     found = why(view, "second")
-    assert found.causes[0] == causes.NotEnoughFree("second", needs=2, free=1)
+    assert found.causes[0] == causes.NotEnoughFree("second", needs=2, free=1, more=1)
     assert found.causes[1] == causes.BehindOthers("second", 1, 3, 0, ("first", "second"))
     # The job has run none of its 1000 s as far as its progress knows.
     assert found.predicted_start == 1065.0
@@ -292,7 +292,7 @@ def test_a_kind_that_is_absent_and_one_that_is_busy() -> None:
     view = view_of(MIXED, jobs, running={"user": ((0, 2),)})
     assert why(view, "alien").causes == (causes.KindAbsent("alien", ("h100",), ("v100", "t4")),)
     busy = why(view, "picky").causes[0]
-    assert busy == causes.KindBusy("picky", 2, ("v100",), free=0, idle_kind="t4", idle=4)
+    assert busy == causes.KindBusy("picky", 2, ("v100",), free=0, idle_kind="t4", idle=4, more=2)
     assert "allow t4, of which 4 are free" in busy.remedy()
 
 
@@ -320,7 +320,7 @@ def test_nodes_out_of_service() -> None:
     view = view_of(FOUR, [card("wide", 3)], out=[1])
     found = why(view, "wide")
     assert found.causes == (
-        causes.NotEnoughFree("wide", 3, 2),
+        causes.NotEnoughFree("wide", 3, 2, more=1),
         causes.NodesOut("wide", needs=3, out=2, in_service=2),
     )
     assert found.predicted_start is None
@@ -331,7 +331,7 @@ def test_held_in_order() -> None:
     jobs = [card("runs", 2), card("wide", 4, submitted=1.0), card("small", 1, submitted=2.0)]
     view = view_of(FOUR, jobs, running={"runs": ((0, 2),)}, now=2.0)
     found = why(view, "small", "fifo")
-    assert found.causes[0] == causes.HeldInOrder("small", 1, "wide", Strategy.CONSOLIDATED)
+    assert found.causes[0] == causes.HeldInOrder("small", 1, "wide", Strategy.CONSOLIDATED, 3)
     # 100 s of the one that runs, then 100 s of the one ahead.
     assert why(view, "wide", "fifo").predicted_start == 102.0
     assert found.predicted_start == 202.0
@@ -367,8 +367,146 @@ def test_not_chosen_by_a_policy_without_an_order() -> None:
     hoarder: Policy = Hoarder()
     view = view_of(FOUR, [card("a", 1, max_devices=4), card("b", 1)], round_seconds=60.0)
     found = explain(view, hoarder)["b"]
-    assert found.causes == (causes.NotChosen("b", needs=1, free=1, above_minimum=2),)
+    assert found.causes == (causes.NotChosen("b", needs=1, free=1, above_minimum=2, running=1),)
     assert found.predicted_start == 60.0, "the next round is the first chance"
+
+
+# -- remedies: whoever does what they say starts the job ----------------------------------
+
+
+def more_devices(explanation: Explanation) -> int | None:
+    """The number that the remedy names; None when it names none."""
+    for cause in explanation.causes:
+        if isinstance(cause, causes.NotEnoughFree | causes.HeldInOrder):
+            return cause.more
+    return None
+
+
+@pytest.mark.parametrize(
+    "name", ["fifo", "fifo-backfill", "srtf", "sjf", "srsf", "srsf:repack=true"]
+)
+@settings(quick, max_examples=40)
+@given(data=st.data())
+def test_so_many_more_devices_start_the_job(name: str, data: st.DataObject) -> None:
+    nodes, size = data.draw(st.integers(1, 3)), data.draw(st.sampled_from([1, 2, 4]))
+    cluster, chosen = uniform_cluster(nodes, size), policy(name)
+    asked = data.draw(st.lists(st.integers(1, cluster.devices), min_size=1, max_size=8))
+    ranks = data.draw(st.lists(st.integers(0, 1), min_size=len(asked), max_size=len(asked)))
+    jobs = [
+        card(f"j{index}", devices, submitted=float(index), priority=rank)
+        for index, (devices, rank) in enumerate(zip(asked, ranks, strict=True))
+    ]
+    lengths = {job.id: float(data.draw(st.integers(1, 500))) for job in jobs}
+    view = view_of(cluster, jobs, seconds_of=lengths, now=10.0)
+    later = view_after(view, chosen.decide(view))
+    held = {job.id for job in later.jobs if job.running}
+    for job, explanation in explain(view, chosen).items():
+        more = more_devices(explanation)
+        assert more is not None
+        assert more > 0
+        larger = Cluster((*cluster.nodes, Node("granted", cluster.kinds[0], more)))
+        granted = replace(
+            later,
+            cluster=larger,
+            available=np.append(later.available, more),
+            free=np.append(later.free, more),
+        )
+        after = view_after(granted, chosen.decide(granted))
+        running = {entry.id for entry in after.jobs if entry.running}
+        assert job in running
+        for cause in explanation.causes:
+            if isinstance(cause, causes.BehindOthers) and cause.first is not None:
+                assert set(cause.first.names) <= running - held
+
+
+@pytest.mark.parametrize("name", ["fifo", "sjf:strategy=strict", "srtf"])
+@quick
+@given(view=views(possible=True))
+def test_a_number_of_devices_is_never_offered_past_those_who_take_them(
+    name: str, view: View
+) -> None:
+    """With several kinds or limits too, where the sum over all who wait is not known."""
+    chosen = policy(name)
+    assert isinstance(chosen, Ordered)
+    for explanation in explain(view, chosen).values():
+        behind = [c for c in explanation.causes if isinstance(c, causes.BehindOthers)]
+        if not chosen.rules.backfill and behind and behind[0].asked:
+            assert behind[0].first is not None
+            assert behind[0].first.jobs <= behind[0].jobs
+
+
+EIGHTS = uniform_cluster(3, 8)
+
+
+def test_the_demand_of_those_who_wait_ahead_is_counted() -> None:
+    jobs = [
+        card("runs", 19),
+        card("finetune", 6, submitted=1.0),
+        card("own", 8, submitted=2.0),
+    ]
+    view = view_of(EIGHTS, jobs, running={"runs": ((0, 8), (1, 8), (2, 3))}, now=2.0)
+    assert why(view, "finetune", "fifo").unblocked_by == ("1 more device must become free",)
+    assert why(view, "own", "fifo").unblocked_by == (
+        "9 more devices must become free",
+        "job finetune ahead of it takes 6 first",
+    )
+
+
+def test_a_job_that_can_pass_needs_only_its_own_share() -> None:
+    jobs = [card("runs", 19), card("wide", 24, submitted=1.0), card("own", 8, submitted=2.0)]
+    view = view_of(EIGHTS, jobs, running={"runs": ((0, 8), (1, 8), (2, 3))}, now=2.0)
+    assert why(view, "own", "fifo-backfill").unblocked_by == ("3 more devices must become free",)
+
+
+def test_a_higher_priority_ahead_is_named() -> None:
+    jobs = [
+        card("runs", 19),
+        card("own", 8, submitted=1.0),
+        card("urgent", 6, submitted=2.0, priority=1),
+    ]
+    view = view_of(EIGHTS, jobs, running={"runs": ((0, 8), (1, 8), (2, 3))}, now=2.0)
+    found = why(view, "own", "fifo")
+    assert "2 jobs (runs, urgent) ahead of it (1 of higher priority), holding" in found.sentence()
+    assert found.unblocked_by[1] == "job urgent (higher priority) ahead of it takes 6 first"
+
+
+def test_a_job_that_never_fits_holds_nobody_up() -> None:
+    jobs = [card("runs", 19), card("huge", 99), card("own", 8, submitted=2.0)]
+    view = view_of(EIGHTS, jobs, running={"runs": ((0, 8), (1, 8), (2, 3))}, now=2.0)
+    assert why(view, "own", "fifo").unblocked_by == ("3 more devices must become free",)
+
+
+def test_with_several_kinds_those_ahead_are_named_without_a_sum() -> None:
+    jobs = [card("runs", 4), card("ahead", 3, submitted=1.0), card("own", 4, submitted=2.0)]
+    view = view_of(MIXED, jobs, running={"runs": ((1, 4),)}, now=2.0)
+    assert why(view, "own", "fifo").unblocked_by == (
+        "4 devices of one kind must be free for it",
+        "job ahead ahead of it takes 3 first",
+    )
+    assert why(view, "own", "srtf").unblocked_by[-1] == "job ahead ahead of it may take 3 first"
+
+
+def test_nobody_was_chosen_when_nobody_else_wants_devices() -> None:
+    jobs = [card("runs", 11), card("own", 16, submitted=1.0)]
+    view = view_of(EIGHTS, jobs, running={"runs": ((0, 8), (1, 3))}, now=2.0)
+    found = why(view, "own", "yarn")
+    assert found.causes == (causes.NotEnoughFree("own", 16, 13, more=3),)
+    assert found.unblocked_by == ("3 more devices must become free",)
+
+
+def test_devices_alone_are_not_said_to_move_a_policy_that_weighs() -> None:
+    jobs = [
+        card("runs", 19),
+        card("finetune", 6, submitted=1.0),
+        card("own", 8, submitted=2.0),
+    ]
+    view = view_of(EIGHTS, jobs, running={"runs": ((0, 8), (1, 8), (2, 3))}, now=2.0)
+    found = why(view, "own", "yarn")
+    assert found.unblocked_by == (
+        "8 devices of one kind must be free for it",
+        "the policy must value its start above what others do with the devices "
+        "(9 more devices would be enough for all who wait)",
+    )
 
 
 @pytest.mark.parametrize(
@@ -392,7 +530,9 @@ def test_not_chosen_by_a_policy_without_an_order() -> None:
         causes.BehindOthers("b", 1, 3, 0, ("a", "b")),
         causes.BehindOthers("b", 1, 4, 0, ("gone", "b")),
         causes.BehindOthers("b", 2, 4, 0, ("a", "b")),
-        causes.NotChosen("b", 2, free=0, above_minimum=1),
+        causes.NotChosen("b", 2, free=0, above_minimum=1, running=1),
+        causes.NotChosen("b", 2, free=0, above_minimum=0, running=2),
+        causes.BehindOthers("b", 1, 4, 0, ("a", "b"), outranking=1),
     ],
     ids=lambda cause: f"{cause.reason.value}:{cause.job}",
 )

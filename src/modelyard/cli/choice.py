@@ -34,6 +34,18 @@ def chosen_policies(
     return tuple(dict.fromkeys(_with(text, settings) for text in wanted))
 
 
+def without_option(chosen: Iterable[str], option: str) -> tuple[str, ...]:
+    """Those of the policies that have no such option."""
+    from modelyard.schedule.registry import policies
+
+    entries = ((text, policies().get(text.split(":")[0].strip())) for text in chosen)
+    return tuple(
+        text
+        for text, entry in entries
+        if entry is not None and entry.error is None and option not in entry.options()
+    )
+
+
 def named_files(policy: str) -> tuple[Path, ...]:
     """Files that the options of a policy name: their content decides its runs too."""
     values = (part.partition("=")[2] or part for part in policy.split(":")[1:])

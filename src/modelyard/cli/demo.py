@@ -81,8 +81,14 @@ def write_trace(folder: Path) -> Path:
 def _next_steps(trace: str) -> str:
     yard, quoted = shlex.quote(called_as()), shlex.quote(trace)
     steps = (
-        (f"{yard} simulate {quoted} --cluster 5x8 --policy pollux,tiresias-las", "one more node?"),
-        (f"{yard} why {quoted} --cluster {CLUSTER} --policy fifo --at 14h", "who waits, and why?"),
+        (
+            f"{yard} simulate {quoted} --cluster 5x8 --round {ROUND} --policy pollux,tiresias-las",
+            "one more node?",
+        ),
+        (
+            f"{yard} why {quoted} --cluster {CLUSTER} --round {ROUND} --policy fifo --at 14h",
+            "who waits, and why?",
+        ),
         (f"{yard} policies", "what does each of them do?"),
     )
     width = max(len(command) for command, _ in steps)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from modelyard.cli.output import counted
 from modelyard.errors import InputError
 
 #: Offered as the next command: the usual number of devices in a node.
@@ -59,7 +60,7 @@ def generate(jobs: int, seed: int, load: float, devices: int, path: Path, force:
             what, fix="check the folder and its permissions", where=str(path)
         ) from None
     elastic = sum(job.min_devices < job.max_devices for job in made.jobs)
-    click.echo(f"{path}: {jobs:,} jobs, {elastic:,} of them elastic")
+    click.echo(f"{path}: {counted(jobs, 'job')}, {elastic:,} of them elastic")
     cluster = _cluster(devices)
     words = ("yard", "simulate", str(path), "--cluster", cluster, "--policy", "fifo,tiresias-las")
     click.echo(f"Next: {shlex.join(words)}")

@@ -1,7 +1,7 @@
 """`yard`: the table of verbs, how they are loaded, and how a failure reaches the person.
 
-Exit codes: 0 done · 1 a fault of ours, or the reader of the output went away · 2 a mistake in what
-was asked, with its fix on stderr · 130 interrupted.
+Exit codes: 0 done · 1 a fault of ours or of a policy, or the reader of the output went away · 2 a
+mistake in what was asked, with its fix on stderr · 130 interrupted.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class LazyGroup(click.Group):
 )
 @click.version_option(__version__, prog_name="yard", message="%(prog)s %(version)s")
 def yard() -> None:
-    """Plan, schedule, train, keep and serve language models on one shared cluster."""
+    """Simulate, compare and explain the scheduling of model training on a shared cluster."""
 
 
 def main() -> None:

@@ -6,13 +6,15 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 import click
 
 #: Wide enough that no table of ours is cut when it is piped; a terminal's own width wins.
 PIPE_WIDTH = 160
+#: More names than this hide the sentence they stand in.
+NAMES_SHOWN = 5
 
 _Callback = TypeVar("_Callback", bound=Callable[..., Any])
 
@@ -35,6 +37,20 @@ def called_as() -> str:
         return "yard"
     path = os.path.relpath(sys.argv[0])
     return path if os.access(path, os.X_OK) else "yard"
+
+
+def counted(number: int, noun: str) -> str:
+    """`1 job`, `1,200 jobs`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def some_of(names: Iterable[str], *, last: str = ", ") -> str:
+    """`a, b, c`, and how many more there are; `last` stands before the last when all are shown."""
+    listed = list(names)
+    more = len(listed) - NAMES_SHOWN
+    if more > 0:
+        return f"{', '.join(listed[:NAMES_SHOWN])} and {more:,} more"
+    return last.join(part for part in (", ".join(listed[:-1]), *listed[-1:]) if part)
 
 
 def print_json(value: object) -> None:

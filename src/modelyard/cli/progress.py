@@ -1,9 +1,10 @@
-"""How far each run is: bars on a terminal, a line per finished run elsewhere. Always on stderr."""
+"""How far each run is: bars on a terminal, lines elsewhere. Always on stderr."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
 
@@ -13,6 +14,10 @@ from modelyard.units import format_duration
 
 if TYPE_CHECKING:
     from modelyard.simulate.play import Outcome
+
+
+#: A log wants to know that a run is alive, not to be filled by it.
+SECONDS_BETWEEN_LINES = 10.0
 
 
 class Display(Protocol):
@@ -38,11 +43,14 @@ def run_display(policies: Sequence[str]) -> Display:
 
 
 class Lines:
-    """For logs and pipes."""
+    """For logs and pipes: the end of each run, and how far it is every ten seconds until then."""
 
-    def __init__(self, runs: int) -> None:
+    def __init__(self, runs: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._runs = runs
+        self._clock = clock
         self._ended = 0
+        #: when each run was last heard of in a line, or for the first time
+        self._told: dict[str, float] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -51,7 +59,10 @@ class Lines:
         """Nothing to tidy up."""
 
     def progress(self, policy: str, share: float) -> None:
-        """Only ends are worth a line."""
+        now = self._clock()
+        if now - self._told.setdefault(policy, now) >= SECONDS_BETWEEN_LINES:
+            self._told[policy] = now
+            click.echo(f"{policy}: {share:.0%}", err=True)
 
     def done(self, policy: str, outcome: Outcome) -> None:
         self._ended += 1

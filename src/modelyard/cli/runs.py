@@ -15,13 +15,14 @@ import click
 from modelyard.cli.choice import named_files
 from modelyard.cli.comparison import print_comparison
 from modelyard.cli.main import EXIT_INTERRUPTED
-from modelyard.cli.output import print_json
+from modelyard.cli.output import counted, print_json, some_of
 from modelyard.cli.progress import run_display
 from modelyard.cli.scenario import World, digest
 from modelyard.errors import InputError
+from modelyard.units import format_duration
 
 if TYPE_CHECKING:
-    from modelyard.simulate.compare import Comparison, Outcome
+    from modelyard.simulate.compare import Comparison, Failure, Outcome
 
 EXIT_FAILED = 1
 REPORT_NAME = "report.html"
@@ -82,7 +83,7 @@ def carry_out(order: Order) -> Played:
 
 def _play(order: Order, oracles: frozenset[str]) -> Played:
     from modelyard.simulate.compare import compare, gather
-    from modelyard.simulate.export import fingerprint, read_run, write_run
+    from modelyard.simulate.export import fingerprint, holds_other_run, read_run, write_run
     from modelyard.simulate.result import Result
 
     keys = {text: fingerprint(_inputs(order.world, text), text) for text in order.policies}
@@ -98,6 +99,13 @@ def _play(order: Order, oracles: frozenset[str]) -> Played:
             err=True,
         )
     left = [text for text in order.policies if text not in outcomes]
+    stale = [text for text in left if holds_other_run(order.out, text, key=keys[text])]
+    if stale:
+        click.echo(
+            f"note: {order.out} holds runs of other inputs; {some_of(stale, last=' and ')} "
+            "will be replaced",
+            err=True,
+        )
 
     def done(text: str, outcome: Outcome) -> None:
         if isinstance(outcome, Result):
@@ -154,7 +162,7 @@ def as_json(order: Order, played: Played) -> dict[str, Any]:
         "devices": scenario.cluster.devices,
         "jobs": len(scenario.workload.jobs),
         "notes": list(order.world.notes),
-        "left_out": dict(order.world.left_out),
+        "left_out": {job: str(misfit) for job, misfit in order.world.left_out.items()},
         "runs": [
             {
                 **result.summary(),
@@ -177,9 +185,11 @@ def as_json(order: Order, played: Played) -> dict[str, Any]:
 
 def _print_world(world: World) -> None:
     scenario = world.scenario
+    rounds = scenario.round_seconds
     click.echo(
-        f"{scenario.workload.name}: {len(scenario.workload.jobs):,} jobs on "
-        f"{scenario.cluster.name} ({scenario.cluster.devices:,} devices)"
+        f"{scenario.workload.name}: {counted(len(scenario.workload.jobs), 'job')} on "
+        f"{scenario.cluster.name} ({counted(scenario.cluster.devices, 'device')})"
+        + (f", decisions every {format_duration(rounds)}" if rounds else "")
     )
     for note in world.notes:
         click.echo(f"note: {note}")
@@ -191,14 +201,19 @@ def _print(order: Order, played: Played) -> None:
         click.echo()
         print_comparison(comparison.ranked, played.oracles)
     for failure in comparison.failures:
-        click.echo(f"error: {failure.policy}: {failure}", err=True)
-        click.echo(failure.traceback, err=True, nl=False)
+        print_failure(failure)
     if comparison.results:
         click.echo(f"\nReport: {order.report}\nRuns:   {order.out}{os.sep}")
     if comparison.unfinished:
         names = ", ".join(comparison.unfinished)
         click.echo(f"interrupted; not played to the end: {names}", err=True)
         click.echo(f"To play the rest: {order.command} --out {shlex.quote(str(order.out))}")
+
+
+def print_failure(failure: Failure) -> None:
+    """What went wrong in a run, and where, on stderr."""
+    click.echo(f"error: {failure.policy}: {failure}", err=True)
+    click.echo(failure.traceback, err=True, nl=False)
 
 
 def command_line(

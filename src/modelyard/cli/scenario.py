@@ -6,26 +6,26 @@ A job that this cluster could never run is left out by name, never in silence.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from modelyard.errors import CapacityError, InputError, UnknownName
+from modelyard.cli.misfits import Misfit, left_out_note, misfits
+from modelyard.cli.notes import FORMAT_OF_OPTION, tenant_notes, unused_files
+from modelyard.errors import InputError, UnknownName
 from modelyard.units import format_duration, parse_duration
 
 if TYPE_CHECKING:
     from modelyard.schedule.view import TenantView
     from modelyard.simulate.scenario import Faults, Scenario
-    from modelyard.simulate.workload import TraceJob, Workload
+    from modelyard.simulate.workload import Workload
     from modelyard.spec.cluster import Cluster
 
 _Callback = TypeVar("_Callback", bound=Callable[..., Any])
 
-#: More names than this hide the sentence they stand in.
-NAMES_SHOWN = 5
 FAULT_KEYS = ("mtbf", "repair", "checkpoint", "seed")
 
 
@@ -56,7 +56,7 @@ class World:
     scenario: Scenario
     notes: tuple[str, ...]
     #: jobs of the trace that can never run here, each with its reason
-    left_out: Mapping[str, str]
+    left_out: Mapping[str, Misfit]
     #: rules of the world as (name, words), for the report
     rules: tuple[tuple[str, str], ...]
     #: everything that decides the outcome of a run but its policy, as text
@@ -80,10 +80,17 @@ def world_options(command: _Callback) -> _Callback:
             click.option("--tables", type=file, help="File of throughputs, for Gavel traces."),
             click.option("--tenants", type=file, help="YAML file of the teams and their quotas."),
             click.option(
-                "--round", default="0s", help="Decide every so often; 0s decides at each event."
+                "--round",
+                default="0s",
+                metavar="TIME",
+                help="Decide every so often, such as 60s; at each event without it.",
             ),
             click.option(
-                "--restart", default="30s", show_default=True, help="What each start costs a job."
+                "--restart",
+                default="30s",
+                show_default=True,
+                metavar="TIME",
+                help="What each start costs a job.",
             ),
             click.option(
                 "--interference",
@@ -93,8 +100,9 @@ def world_options(command: _Callback) -> _Callback:
             ),
             click.option(
                 "--faults",
-                metavar="mtbf=30d,repair=1h",
-                help="Nodes fail; also checkpoint=10m and seed=1.",
+                metavar="mtbf=30d,…",
+                help="Nodes fail so often; without more it is repair=30m,checkpoint=10m and the "
+                "seed of --seed.",
             ),
             click.option("--seed", type=int, default=0, help="Seed of everything that is drawn."),
             click.option("--jobs", type=click.IntRange(1), help="Only the first so many jobs."),
@@ -122,6 +130,7 @@ def load_world(options: WorldOptions) -> World:
     faults = parse_faults(options.faults, seed=options.seed) if options.faults else None
     round_seconds = _seconds(options.round, "--round")
     restart_seconds = _seconds(options.restart, "--restart")
+    options, unused = _without_unused(options)
     read = read_workload(
         options.trace,
         format=options.format,
@@ -131,7 +140,12 @@ def load_world(options: WorldOptions) -> World:
     )
     asked = _cut(read, options)
     left_out = misfits(asked, cluster, tenants)
-    notes = _left_out_note(left_out, len(asked.jobs), cluster, strict=options.strict)
+    notes = (
+        *unused,
+        *read.notes,
+        *tenant_notes(tenants, {job.tenant for job in read.jobs}, cluster),
+        *left_out_note(left_out, len(asked.jobs), cluster, strict=options.strict),
+    )
     kept = tuple(job for job in asked.jobs if job.id not in left_out)
     workload = replace(asked, jobs=kept)
     scenario = Scenario(
@@ -145,11 +159,23 @@ def load_world(options: WorldOptions) -> World:
     )
     return World(
         scenario=scenario,
-        notes=(*workload.notes, *notes),
+        notes=notes,
         left_out=left_out,
         rules=describe_rules(scenario, load=options.load),
         inputs=_inputs(options, scenario),
     )
+
+
+def _without_unused(options: WorldOptions) -> tuple[WorldOptions, tuple[str, ...]]:
+    """The options without files that this trace has no use for, and notes that say so."""
+    given = [name for name in FORMAT_OF_OPTION if getattr(options, name) is not None]
+    unused = unused_files(options.trace, options.format, given)
+    used = replace(
+        options,
+        profiles=None if "profiles" in unused else options.profiles,
+        tables=None if "tables" in unused else options.tables,
+    )
+    return used, tuple(unused.values())
 
 
 def parse_faults(text: str, *, seed: int = 0) -> Faults:
@@ -178,30 +204,6 @@ def parse_faults(text: str, *, seed: int = 0) -> Faults:
     )
 
 
-def misfits(
-    workload: Workload, cluster: Cluster, tenants: Mapping[str, TenantView]
-) -> dict[str, str]:
-    """Jobs that can never run here at the size they asked for, each with its reason."""
-    reasons = ((job.id, _never_fits(job, cluster, tenants)) for job in workload.jobs)
-    return {job: reason for job, reason in reasons if reason}
-
-
-def _left_out_note(
-    left_out: Mapping[str, str], jobs: int, cluster: Cluster, *, strict: bool
-) -> tuple[str, ...]:
-    if not left_out:
-        return ()
-    named = _some(f"{job} ({reason})" for job, reason in left_out.items())
-    count = _count(len(left_out), "job")
-    if len(left_out) == jobs:
-        fix = "use a larger cluster, or raise the tenants' limits"
-        raise CapacityError(f"no job can ever run on {cluster.name}: {named}", fix=fix)
-    if strict:
-        fix = "use a larger cluster, or leave out --strict to skip these jobs"
-        raise CapacityError(f"{count} can never run on {cluster.name}: {named}", fix=fix)
-    return (f"left out {count} that can never run on {cluster.name}: {named}",)
-
-
 def describe_rules(scenario: Scenario, *, load: float = 1.0) -> tuple[tuple[str, str], ...]:
     """The rules of the world that differ from the plainest one, for people."""
     rounds = scenario.round_seconds
@@ -216,19 +218,6 @@ def describe_rules(scenario: Scenario, *, load: float = 1.0) -> tuple[tuple[str,
     if load != 1.0:
         rules.append(("load", f"{load:g}×"))
     return tuple(rules)
-
-
-def _never_fits(job: TraceJob, cluster: Cluster, tenants: Mapping[str, TenantView]) -> str:
-    kinds = [kind for kind in cluster.kinds if not job.kinds or kind in job.kinds]
-    if not kinds:
-        return f"needs {' or '.join(job.kinds)}"
-    # A gang stays on one kind of device.
-    if job.devices > max(cluster.largest_gang(kind) for kind in kinds):
-        return f"{job.devices} devices"
-    limit = tenants[job.tenant].maximum if job.tenant in tenants else None
-    if limit is not None and job.devices > limit:
-        return f"{job.devices} devices, {job.tenant} may hold {limit}"
-    return ""
 
 
 def _cut(workload: Workload, options: WorldOptions) -> Workload:
@@ -295,13 +284,3 @@ def _seconds(text: str | float, where: str) -> float:
         return parse_duration(text)
     except InputError as error:
         raise InputError(error.message, fix=error.fix, where=where) from None
-
-
-def _some(names: Iterable[str]) -> str:
-    listed = list(names)
-    more = len(listed) - NAMES_SHOWN
-    return ", ".join(listed[:NAMES_SHOWN]) + (f" and {more:,} more" if more > 0 else "")
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"

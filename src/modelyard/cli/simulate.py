@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-import math
 import shlex
 import time
+from bisect import bisect_right
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from heapq import nlargest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,10 +15,13 @@ import click
 
 from modelyard.cli.output import output_option
 from modelyard.cli.scenario import WorldOptions, world_options
+from modelyard.units import format_duration, parse_duration
 
 if TYPE_CHECKING:
     from modelyard.simulate.result import Result
 
+#: Of the moments at which most jobs wait, so many are tried: rounding spoils few of them.
+MOMENTS_TRIED = 100
 DEFAULT_FOLDER = Path("out")
 #: Parameters that `yard why` does not share.
 NOT_FOR_WHY = frozenset({"policy_texts", "strategy", "workers", "out", "report", "fresh", "output"})
@@ -69,13 +75,16 @@ def simulate(
           --policy yarn,mesos --faults mtbf=30d,repair=1h --out out/quotas
     """
     # Reading traces brings numpy along, which `--help` has no use for.
-    from modelyard.cli.choice import chosen_policies
+    from modelyard.cli.choice import chosen_policies, without_option
+    from modelyard.cli.notes import strategy_note
     from modelyard.cli.runs import REPORT_NAME, Order, carry_out, command_line
     from modelyard.cli.scenario import load_world
 
     options = WorldOptions(**world)
     policies = chosen_policies(policy_texts, strategy=strategy, seed=options.seed)
     loaded = load_world(options)
+    unmoved = strategy_note(strategy, without_option(policies, "strategy"))
+    loaded = replace(loaded, notes=(*loaded.notes, *unmoved))
     folder = out or _new_folder(loaded.scenario.workload.name)
     played = carry_out(
         Order(
@@ -89,17 +98,35 @@ def simulate(
             command=command_line(context),
         )
     )
-    if output == "table" and played.comparison.results and not played.comparison.unfinished:
+    worth_a_look = _worth_a_look(played.comparison.ranked, played.oracles)
+    if output == "table" and worth_a_look and not played.comparison.unfinished:
         world_words = command_line(context, verb="why", without=NOT_FOR_WHY)
-        click.echo(f"Next:   {world_words} {_most_waiting(played.comparison.ranked[0])}")
+        click.echo(f"Next:   {world_words} {shlex.join(worth_a_look)}")
     context.exit(played.exit_code)
 
 
-def _most_waiting(result: Result) -> str:
-    """The options of `yard why` that show a run when most jobs waited in it."""
-    waiting = result.series.waiting
-    moment = result.series.times[waiting.index(max(waiting))]
-    return shlex.join(("--policy", result.policy, "--at", f"{math.ceil(moment)}s"))
+def _worth_a_look(ranked: Sequence[Result], oracles: Collection[str]) -> tuple[str, ...]:
+    """The options of `yard why` for the best policy of real use in which anybody waits, if any."""
+    for result in ranked:
+        moment = None if result.policy in oracles else _busy_moment(result)
+        if moment is not None:
+            return ("--policy", result.policy, "--at", moment)
+    return ()
+
+
+def _busy_moment(result: Result) -> str | None:
+    """When most jobs wait, as people write it; None when nobody does.
+
+    A duration for people is rounded, so what counts is who waits at the rounded moment.
+    """
+    times, waiting = result.series.times, result.series.waiting
+    best, most = None, 0
+    for at in nlargest(MOMENTS_TRIED, range(len(times)), key=waiting.__getitem__):
+        written = format_duration(times[at])
+        row = bisect_right(times, parse_duration(written)) - 1
+        if row >= 0 and waiting[row] > most:
+            best, most = written, waiting[row]
+    return best
 
 
 def _new_folder(workload: str) -> Path:

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from modelyard.cli.output import output_option, print_json
+from modelyard.cli.output import counted, output_option, print_json
 from modelyard.cli.scenario import WorldOptions, world_options
 from modelyard.errors import InputError, UnknownName
 from modelyard.units import format_duration, parse_duration
 
 if TYPE_CHECKING:
+    from modelyard.cli.misfits import Misfit
     from modelyard.schedule.explain import Explanation
     from modelyard.schedule.view import View
     from modelyard.simulate.scenario import Scenario
@@ -26,7 +27,10 @@ if TYPE_CHECKING:
     "--at", required=True, metavar="TIME", help="On the clock of the trace, such as 90m or 1d6h."
 )
 @output_option
-def why(job: str | None, policy_text: str, at: str, output: str, **world: Any) -> None:
+@click.pass_context
+def why(
+    context: click.Context, /, job: str | None, policy_text: str, at: str, output: str, **world: Any
+) -> None:
     """Play TRACE up to a moment and say why jobs wait then: all of them, or one JOB.
 
     \b
@@ -35,31 +39,48 @@ def why(job: str | None, policy_text: str, at: str, output: str, **world: Any) -
       yard why jobs.csv job-17 --cluster 4x8 --policy tiresias-las --at 1d6h
     """
     # Playing a trace brings numpy along, which `--help` has no use for.
+    from modelyard.cli.runs import EXIT_FAILED, print_failure
     from modelyard.cli.scenario import load_world
     from modelyard.schedule.explain import explain
     from modelyard.schedule.registry import policy
     from modelyard.simulate.engine import snapshot
     from modelyard.simulate.numbers import read_numbers
+    from modelyard.simulate.play import failure
 
+    _check_one_policy(policy_text)
     moment = parse_duration(at)
     made = policy(policy_text, read_numbers=read_numbers)
     loaded = load_world(WorldOptions(**world))
     if job is not None:
         _check_job(job, loaded.scenario, loaded.left_out)
-    view = snapshot(loaded.scenario, made, at=moment)
-    found = explain(view, made)
+    try:
+        view = snapshot(loaded.scenario, made, at=moment)
+        found = explain(view, made)
+    # A policy may be anybody's code, and may raise anything.
+    except Exception as error:
+        print_failure(failure(policy_text, error))
+        context.exit(EXIT_FAILED)
+    ended = f"The run ended at {format_duration(view.now)}." if view.now < moment else ""
     if output == "json":
+        if ended:
+            click.echo(ended, err=True)
         wanted = found.values() if job is None else [found[job]] if job in found else []
         print_json([as_json(explanation) for explanation in wanted])
         return
     for note in loaded.notes:
         click.echo(f"note: {note}")
+    if ended:
+        click.echo(ended)
     click.echo(_state(view, len(loaded.scenario.workload.jobs)))
-    if job is not None:
-        click.echo(
-            found[job].sentence() if job in found else _without_reason(job, view, loaded.scenario)
-        )
-        return
+    if job is None:
+        _print_all(view, found)
+    elif job in found:
+        click.echo(found[job].sentence())
+    else:
+        click.echo(_without_reason(job, view, loaded.scenario))
+
+
+def _print_all(view: View, found: dict[str, Explanation]) -> None:
     for explanation in found.values():
         click.echo(f"\n{explanation.sentence()}")
     for name in _starting(view, found):
@@ -81,10 +102,22 @@ def as_json(explanation: Explanation) -> dict[str, Any]:
     }
 
 
-def _check_job(job: str, scenario: Scenario, left_out: Mapping[str, str]) -> None:
+def _check_one_policy(text: str) -> None:
+    from modelyard.cli.choice import EVERY_POLICY
+
+    if "," in text or text.strip() == EVERY_POLICY:
+        first = text.split(",")[0].strip()
+        example = first if first not in ("", EVERY_POLICY) else "fifo"
+        fix = f"name one of them, such as --policy {example}"
+        raise InputError(f"why takes one policy, not '{text}'", fix=fix)
+
+
+def _check_job(job: str, scenario: Scenario, left_out: Mapping[str, Misfit]) -> None:
+    from modelyard.cli.misfits import way_out
+
     names = [item.id for item in scenario.workload.jobs]
     if job in left_out:
-        fix = "use a larger cluster, or raise its tenant's limit"
+        fix = way_out([left_out[job]])
         raise InputError(f"job '{job}' can never run here: {left_out[job]}", fix=fix)
     if job not in names:
         raise UnknownName("job", job, names)
@@ -93,12 +126,19 @@ def _check_job(job: str, scenario: Scenario, left_out: Mapping[str, str]) -> Non
 def _state(view: View, jobs: int) -> str:
     unfinished, running = len(view.jobs), int(view.jobs.running.sum())
     finished = len(view.finished_service)
+    waiting, to_come = unfinished - running, jobs - unfinished - finished
     return (
-        f"At {format_duration(view.now)}: {running:,} jobs run on "
-        f"{view.cluster.devices - int(view.free.sum()):,} of {view.cluster.devices:,} devices, "
-        f"{unfinished - running:,} wait, {finished:,} have finished, "
-        f"{jobs - unfinished - finished:,} are yet to come."
+        f"At {format_duration(view.now)}: {counted(running, 'job')} {_verb(running, 'runs', 'run')}"
+        f" on {view.cluster.devices - int(view.free.sum()):,} of "
+        f"{counted(view.cluster.devices, 'device')}, "
+        f"{waiting:,} {_verb(waiting, 'waits', 'wait')}, "
+        f"{finished:,} {_verb(finished, 'has', 'have')} finished, "
+        f"{to_come:,} {_verb(to_come, 'is', 'are')} yet to come."
     )
+
+
+def _verb(number: int, one: str, many: str) -> str:
+    return one if number == 1 else many
 
 
 def _starting(view: View, found: dict[str, Explanation]) -> list[str]:

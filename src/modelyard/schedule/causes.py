@@ -10,7 +10,7 @@ import numpy as np
 from modelyard.schedule.facts import Facts
 from modelyard.schedule.jobs import JobCard
 from modelyard.schedule.placement import Strategy
-from modelyard.schedule.reasons import Reason
+from modelyard.schedule.reasons import Reason, Served
 from modelyard.units import format_duration
 
 #: More names than this hide the sentence they stand in.
@@ -146,6 +146,9 @@ class NotEnoughFree:
     job: str
     needs: int
     free: int
+    #: devices in all that must become free, with what those served before it take of them;
+    #: None where a number cannot tell
+    more: int | None = None
 
     def holds(self, facts: Facts, card: JobCard) -> bool:
         free = facts.most(card, facts.free_of)
@@ -158,7 +161,9 @@ class NotEnoughFree:
         )
 
     def remedy(self) -> str:
-        return f"{_devices(self.needs - self.free, 'more device')} must become free"
+        if self.more is None:
+            return f"{_devices(self.needs)} of one kind must be free for it"
+        return f"{_devices(self.more, 'more device')} must become free"
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +176,9 @@ class KindBusy:
     #: a kind that the job does not allow, with enough free devices
     idle_kind: str
     idle: int
+    #: devices in all that must become free, with what those served before it take of them;
+    #: None where a number cannot tell
+    more: int | None = None
 
     def holds(self, facts: Facts, card: JobCard) -> bool:
         return (
@@ -188,10 +196,12 @@ class KindBusy:
         )
 
     def remedy(self) -> str:
-        return (
-            f"{_devices(self.needs - self.free, 'more device')} of kind {_either(self.kinds)} must "
-            f"become free, or allow {self.idle_kind}, of which {self.idle} {_are(self.idle)} free"
-        )
+        kinds = _either(self.kinds)
+        if self.more is None:
+            text = f"{_devices(self.needs)} of kind {kinds} must be free for it"
+        else:
+            text = f"{_devices(self.more, 'more device')} of kind {kinds} must become free"
+        return f"{text}, or allow {self.idle_kind}, of which {self.idle} {_are(self.idle)} free"
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,6 +323,9 @@ class HeldInOrder:
     needs: int
     blocker: str
     strategy: Strategy
+    #: devices in all that must become free, with what those served before it take of them;
+    #: None where a number cannot tell
+    more: int | None = None
 
     def holds(self, facts: Facts, card: JobCard) -> bool:
         return (
@@ -329,7 +342,9 @@ class HeldInOrder:
         )
 
     def remedy(self) -> str:
-        return f"job {self.blocker} must start first"
+        if self.more is None:
+            return f"job {self.blocker} must start first"
+        return f"{_devices(self.more, 'more device')} must become free"
 
 
 @dataclass(frozen=True, slots=True)
@@ -341,6 +356,10 @@ class BehindOthers:
     asked: int
     #: all jobs in the order in which they are served; shared by the causes of one explanation
     queue: tuple[str, ...] = field(repr=False)
+    #: how many of those ahead have a higher priority
+    outranking: int = 0
+    #: those ahead who wait and get what falls free before it does
+    first: Served | None = None
 
     @property
     def ahead(self) -> tuple[str, ...]:
@@ -358,15 +377,26 @@ class BehindOthers:
         return (
             int(facts.owned[ahead].sum()) == self.held
             and int(table.devices[waiting].sum()) == self.asked
+            and int((table.priority[ahead] > card.priority).sum()) == self.outranking
+            and all(
+                facts.waiting_card(job) is not None
+                for job in (self.first.names if self.first else ())
+            )
         )
 
     def __str__(self) -> str:
         parts = [f"holding {_devices(self.held)}"] if self.held else []
         parts += [f"waiting for {_devices(self.asked)}"] if self.asked else []
-        return f"{_names(self.ahead)} ahead of it, {' and '.join(parts)}"
+        rank = _rank(self.outranking, self.jobs)
+        return f"{_names(self.ahead)} ahead of it{rank}, {' and '.join(parts)}"
 
     def remedy(self) -> str:
-        return ""
+        if self.first is None:
+            return ""
+        jobs, devices = self.first.jobs, self.first.devices
+        who = f"job {self.first.names[0]}" if jobs == 1 else _names(self.first.names, jobs)
+        take = "may take" if not self.first.certain else "takes" if jobs == 1 else "take"
+        return f"{who}{_rank(self.first.outranking, jobs)} ahead of it {take} {devices} first"
 
 
 @dataclass(frozen=True, slots=True)
@@ -378,15 +408,23 @@ class NotChosen:
     free: int
     #: devices that running jobs hold beyond the fewest that each could do with
     above_minimum: int
+    #: jobs that run
+    running: int
+    #: devices by which what is free falls short of every waiting job's smallest size; 0 where it
+    #: does not, or where kinds and limits make one number meaningless
+    short: int = 0
 
     def holds(self, facts: Facts, card: JobCard) -> bool:
         return (
             _is_size(card, self.needs)
             and facts.most(card, facts.free_of) == self.free
             and facts.above_minimum == self.above_minimum
+            and int(facts.view.jobs.running.sum()) == self.running
         )
 
     def __str__(self) -> str:
+        if not self.running:
+            return "the policy weighed all jobs together and left it waiting"
         if not self.above_minimum:
             return "the policy weighed all jobs together and chose others"
         return (
@@ -395,7 +433,12 @@ class NotChosen:
         )
 
     def remedy(self) -> str:
-        return "" if self.free < self.needs else "the policy must weigh it higher than others"
+        text = "the policy must value its start above " + (
+            "what others do with the devices" if self.running else "keeping devices free"
+        )
+        if not self.short:
+            return text
+        return f"{text} ({_devices(self.short, 'more device')} would be enough for all who wait)"
 
 
 def _is_size(card: JobCard, needs: int) -> bool:
@@ -419,7 +462,15 @@ def _all(names: tuple[str, ...]) -> str:
     return " and ".join(names)
 
 
-def _names(jobs: tuple[str, ...]) -> str:
+def _names(jobs: tuple[str, ...], count: int | None = None) -> str:
+    """How many jobs, and who; `count` where `jobs` has only the first of them."""
+    count = len(jobs) if count is None else count
     shown = ", ".join(jobs[:NAMES_SHOWN])
-    noun = "job" if len(jobs) == 1 else "jobs"
-    return f"{len(jobs)} {noun} ({shown}{', …' if len(jobs) > NAMES_SHOWN else ''})"
+    return f"{_devices(count, 'job')} ({shown}{', …' if count > NAMES_SHOWN else ''})"
+
+
+def _rank(outranking: int, jobs: int) -> str:
+    """Why jobs are ahead, where their priority is why."""
+    if not outranking:
+        return ""
+    return " (higher priority)" if outranking == jobs else f" ({outranking} of higher priority)"

@@ -17,11 +17,11 @@ import numpy as np
 from modelyard.schedule import causes
 from modelyard.schedule.after import view_after
 from modelyard.schedule.facts import Facts
-from modelyard.schedule.forecast import predicted_starts
-from modelyard.schedule.jobs import IntArray, JobCard
+from modelyard.schedule.forecast import devices_short, predicted_starts
+from modelyard.schedule.jobs import BoolArray, IntArray, JobCard
 from modelyard.schedule.placement import Strategy
-from modelyard.schedule.ranked import Rules
-from modelyard.schedule.reasons import HOPELESS, Cause, Reason, holds
+from modelyard.schedule.ranked import Budget, Rules
+from modelyard.schedule.reasons import HOPELESS, Cause, Reason, Served, holds
 from modelyard.schedule.view import Policy, View
 from modelyard.units import format_duration
 
@@ -117,43 +117,61 @@ class _Case:
     #: the same as job ids, and each position's place in it
     queue: tuple[str, ...]
     place: IntArray
+    #: the line at the next decision: that somebody runs by now may change it
+    next_line: IntArray
+    next_place: IntArray
     #: devices held and asked for by the first so many of the line
     held_ahead: IntArray
     asked_ahead: IntArray
+    #: waiting jobs that could start on an empty cluster: the others hold nobody up
+    contenders: BoolArray
     gainers: tuple[str, ...]
     ordered: bool
+    preempt: bool
     backfill: bool
     elastic: bool
     strategy: Strategy
+    #: whether the number of devices alone settles who starts
+    countable: bool
 
     @classmethod
     def of(cls, before: View, later: View, policy: Policy) -> _Case:
         jobs, facts = later.jobs, Facts(later)
         rules = policy.rules if isinstance(policy, Ordered) else Rules()
-        line = np.arange(len(jobs), dtype=np.int64)
+        line = next_line = np.arange(len(jobs), dtype=np.int64)
         if isinstance(policy, Ordered):
-            line = policy.order(before)
+            line, next_line = policy.order(before), policy.order(later)
             if not rules.preempt:
                 # Whoever runs is left alone, so it is served before anyone who waits.
                 line = np.concatenate((line[jobs.running[line]], line[~jobs.running[line]]))
-        place = np.empty_like(line)
-        place[line] = np.arange(len(line))
         asked = np.where(jobs.running, 0, jobs.devices)
+        one_pool = len(later.cluster.kinds) == 1 and not later.tenants
         return cls(
             before=before,
             facts=facts,
             line=line,
             queue=tuple(jobs.card(at).id for at in line.tolist()),
-            place=place,
+            place=np.argsort(line),
+            next_line=next_line,
+            next_place=np.argsort(next_line),
             held_ahead=np.concatenate(([0], np.cumsum(facts.owned[line]))),
             asked_ahead=np.concatenate(([0], np.cumsum(asked[line]))),
+            contenders=_contenders(later),
             gainers=tuple(
                 jobs.card(at).id for at in np.flatnonzero(jobs.held > before.jobs.held).tolist()
             ),
             ordered=isinstance(policy, Ordered),
+            preempt=rules.preempt,
             backfill=rules.backfill,
             elastic=policy.traits.elastic,
             strategy=rules.strategy,
+            # A strict placement may find no place among enough devices, and laying everybody out
+            # anew moves those whom a policy without preemption leaves alone.
+            countable=one_pool
+            and isinstance(policy, Ordered)
+            and not policy.traits.elastic
+            and rules.strategy is not Strategy.STRICT
+            and (rules.preempt or not rules.repack),
         )
 
     def needs(self, card: JobCard) -> int:
@@ -167,23 +185,18 @@ class _Case:
         if hopeless:
             yield from hopeless
             return
-        lacking = tuple(self._lacking(card))
+        more, first = self._turn(at, card)
+        lacking = tuple(self._lacking(card, more))
         yield from lacking
-        held = None if lacking else self._held_in_order(at, card)
+        held = None if lacking else self._held_in_order(at, card, more)
         if held is not None:
             yield held
         yield from self._history(at, card)
-        behind = self._behind_others(at, card)
+        behind = self._behind_others(at, card, first)
         if behind is not None:
             yield behind
-        # Only an order explains by itself why others came first.
-        if not self.ordered or not (lacking or held):
-            yield causes.NotChosen(
-                card.id,
-                self.needs(card),
-                self.facts.most(card, self.facts.free_of),
-                self.facts.above_minimum,
-            )
+        if not (lacking or held) or self._weighed(at):
+            yield self._not_chosen(card)
 
     def _hopeless(self, card: JobCard) -> Iterator[Cause]:
         facts, needs = self.facts, self.needs(card)
@@ -198,7 +211,74 @@ class _Case:
         if limit is not None and needs > limit:
             yield causes.LargerThanLimit(card.id, card.tenant, needs, limit)
 
-    def _lacking(self, card: JobCard) -> Iterator[Cause]:
+    def _turn(self, at: int, card: JobCard) -> tuple[int | None, Served | None]:
+        """How many devices more would start it (None: not countable), and who is served before."""
+        jobs, needs = self.facts.view.jobs, self.needs(card)
+        ahead = self.next_line[: self.next_place[at]]
+        waiting = ahead[self.contenders[ahead]]
+        if not self.ordered:
+            alone = not self._weighed(at)
+            return (self._plainly_short(card) if alone else None), None
+        if not self.countable:
+            if not len(waiting):
+                return self._plainly_short(card), None
+            return None, self._served(card, waiting, certain=not self.backfill)
+        # Whoever may be stopped for it takes part in the count; whoever may not is not in it.
+        if self.preempt:
+            queue = ahead[self.contenders[ahead] | jobs.running[ahead]]
+            room = int(self.facts.view.available.sum())
+        else:
+            queue, room = waiting, int(self.facts.view.free.sum())
+        found = devices_short(jobs.devices[queue], needs, room, backfill=self.backfill)
+        if found is None:
+            return None, self._served(card, waiting, certain=False)
+        more, runs = found
+        starting = queue[runs]
+        return more, self._served(card, starting[~jobs.running[starting]], certain=True)
+
+    def _plainly_short(self, card: JobCard) -> int | None:
+        short = self.needs(card) - self.facts.most(card, self.facts.free_of)
+        return short if short > 0 else None
+
+    def _served(self, card: JobCard, first: IntArray, *, certain: bool) -> Served | None:
+        jobs = self.facts.view.jobs
+        if not len(first):
+            return None
+        return Served(
+            jobs=len(first),
+            devices=int(jobs.devices[first].sum()),
+            outranking=int((jobs.priority[first] > card.priority).sum()),
+            names=tuple(jobs.card(at).id for at in first[: causes.NAMES_SHOWN].tolist()),
+            certain=certain,
+        )
+
+    def _weighed(self, at: int) -> bool:
+        """Whether a policy without an order had others to prefer to this job."""
+        if self.ordered:
+            return False
+        jobs = self.facts.view.jobs
+        rivals = int(self.contenders.sum()) - int(self.contenders[at])
+        # Those who run are rivals too where they may grow, or took turns with this one before.
+        contested = self.elastic or bool(jobs.first_start[at] < math.inf)
+        return bool(rivals or self.gainers or (contested and jobs.running.any()))
+
+    def _not_chosen(self, card: JobCard) -> Cause:
+        facts, jobs = self.facts, self.facts.view.jobs
+        short = 0
+        if len(facts.view.cluster.kinds) == 1 and not facts.view.tenants:
+            waiting = np.flatnonzero(self.contenders).tolist()
+            wanted = sum(self.needs(jobs.card(at)) for at in waiting)
+            short = max(wanted - int(facts.view.free.sum()), 0)
+        return causes.NotChosen(
+            card.id,
+            self.needs(card),
+            facts.most(card, facts.free_of),
+            facts.above_minimum,
+            running=int(jobs.running.sum()),
+            short=short,
+        )
+
+    def _lacking(self, card: JobCard, more: int | None) -> Iterator[Cause]:
         """What is missing for the job to start at once."""
         facts, needs = self.facts, self.needs(card)
         if not facts.within_limit(card, needs):
@@ -215,25 +295,24 @@ class _Case:
         others = {kind: idle for kind, idle in facts.free_of.items() if kind not in kinds}
         idlest = max(others, key=others.__getitem__, default="")
         if others.get(idlest, 0) >= needs:
-            yield causes.KindBusy(card.id, needs, kinds, free, idlest, others[idlest])
+            yield causes.KindBusy(card.id, needs, kinds, free, idlest, others[idlest], more)
         else:
-            yield causes.NotEnoughFree(card.id, needs, free)
+            yield causes.NotEnoughFree(card.id, needs, free, more)
         out = facts.out_of_service(card)
         if out:
             in_service = facts.most(card, facts.in_service_of)
             yield causes.NodesOut(card.id, needs, out, in_service)
 
-    def _held_in_order(self, at: int, card: JobCard) -> Cause | None:
+    def _held_in_order(self, at: int, card: JobCard, more: int | None) -> Cause | None:
         """The first job that waits ahead of this one, which this policy does not let it pass."""
         if self.backfill:
             return None
-        running = self.facts.view.jobs.running
         ahead = self.line[: self.place[at]]
-        blockers = ahead[~running[ahead]]
+        blockers = ahead[self.contenders[ahead]]
         if not len(blockers):
             return None
         blocker = self.queue[self.place[blockers[0]]]
-        return causes.HeldInOrder(card.id, self.needs(card), blocker, self.strategy)
+        return causes.HeldInOrder(card.id, self.needs(card), blocker, self.strategy, more)
 
     def _history(self, at: int, card: JobCard) -> Iterator[Cause]:
         jobs = self.facts.view.jobs
@@ -243,10 +322,25 @@ class _Case:
             since, ran = float(jobs.since[at]), float(jobs.run_seconds[at])
             yield causes.Interrupted(card.id, since, ran)
 
-    def _behind_others(self, at: int, card: JobCard) -> Cause | None:
+    def _behind_others(self, at: int, card: JobCard, first: Served | None) -> Cause | None:
         ahead = int(self.place[at])
         if not self.ordered or not ahead:
             return None
+        priority = self.facts.view.jobs.priority
         return causes.BehindOthers(
-            card.id, ahead, int(self.held_ahead[ahead]), int(self.asked_ahead[ahead]), self.queue
+            card.id,
+            ahead,
+            int(self.held_ahead[ahead]),
+            int(self.asked_ahead[ahead]),
+            self.queue,
+            outranking=int((priority[self.line[:ahead]] > card.priority).sum()),
+            first=first,
         )
+
+
+def _contenders(view: View) -> BoolArray:
+    jobs, budget = view.jobs, Budget(view)
+    found = np.zeros(len(jobs), dtype=np.bool_)
+    for at in np.flatnonzero(~jobs.running).tolist():
+        found[at] = budget.could_ever(at)
+    return found

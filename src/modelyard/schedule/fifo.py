@@ -15,7 +15,9 @@ def fifo(*, strategy: str = "consolidated") -> RankedPolicy:
     """In order of submission; whoever does not fit makes everyone behind wait."""
     return RankedPolicy(
         name="fifo",
-        traits=Traits("by priority, then in order of submission", preempts=False, starvation_free=True),
+        traits=Traits(
+            "by priority, then in order of submission", preempts=False, starvation_free=True
+        ),
         rank=_by_submission,
         rules=Rules(preempt=False, backfill=False, strategy=Strategy(strategy)),
     )

@@ -16,12 +16,37 @@ import numpy as np
 
 from modelyard.schedule.facts import Facts
 from modelyard.schedule.jobs import BoolArray, FloatArray, IntArray
+from modelyard.schedule.ranked import served
 from modelyard.schedule.view import View
 from modelyard.spec.allocation import Footprint, footprint, packed_counts
 
 #: Taken for a job that has not run and of which nobody knows how long it will: no measurement
 #: stands behind it, but an hour hence somebody will ask again and more will be known.
 UNKNOWN_SECONDS = 3600.0
+
+#: Each try serves the queue once more. Beyond this the answer is enough for everybody ahead,
+#: which is always true and only larger than it need be.
+MOST_TRIES = 16
+
+
+def devices_short(
+    ahead: IntArray, needs: int, room: int, *, backfill: bool
+) -> tuple[int, BoolArray] | None:
+    """How many devices more start a job behind this queue, and who ahead is served then.
+
+    `ahead` has what each one ahead asks for, `room` the devices that they and the job share. None
+    when there is room already, so that something other than their number holds the job up.
+    """
+    if backfill:
+        more = 0
+        for _ in range(MOST_TRIES):
+            runs = served(ahead, room + more, backfill=True)
+            left = room + more - int(ahead[runs].sum())
+            if left >= needs:
+                return (more, runs) if more else None
+            more += needs - left
+    more = int(ahead.sum()) + needs - room
+    return (more, np.ones(len(ahead), dtype=np.bool_)) if more > 0 else None
 
 
 def predicted_starts(

@@ -6,6 +6,7 @@ recomputes them from a view, so that a reason can be tested like any other claim
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
@@ -56,6 +57,20 @@ HOPELESS = frozenset(
         Reason.UNPLACEABLE,
     }
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """Waiting jobs that are served before another: devices that fall free go to them first."""
+
+    jobs: int
+    devices: int
+    #: how many of them come first because of a higher priority
+    outranking: int
+    #: the first few, as served
+    names: tuple[str, ...]
+    #: whether they take devices for certain, or only those of them that fit
+    certain: bool = True
 
 
 class Cause(Protocol):

@@ -77,6 +77,16 @@ def read_run(folder: Path, policy: str, *, key: str) -> Result | None:
         return None
 
 
+def holds_other_run(folder: Path, policy: str, *, key: str) -> bool:
+    """Whether the folder has a run of this policy that was made from something else."""
+    try:
+        figures = json.loads((folder / f"{file_name(policy)}.json").read_bytes())
+        return bool(figures["fingerprint"] != key)
+    # No run at all, or none that anybody could still use.
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+
+
 def jobs_csv(result: Result) -> str:
     """One row per job; floats as `repr` writes them, so that nothing is lost."""
     stream = io.StringIO()

@@ -13,6 +13,8 @@ from modelyard.simulate.numbers import read_numbers
 from modelyard.simulate.result import Result
 from modelyard.simulate.scenario import Scenario
 
+#: Where it was raised and who called that; what lies further out is ours and tells nobody more.
+FRAMES_SHOWN = 2
 #: A display shows no finer steps than this share of a run.
 SMALLEST_STEP = 0.01
 
@@ -51,13 +53,18 @@ def play(scenario: Scenario, text: str, on_progress: Callable[[float], None]) ->
         made = policy(text, read_numbers=read_numbers)
         # Under the text that was asked for, even where a policy insists on a name of its own.
         return replace(simulate(scenario, made, on_progress=step), policy=text)
-    except YardError as error:
-        return Failure(text, error.message, error.fix)
     # A policy may be anybody's code: whatever it raises must not cost the other runs.
     except Exception as error:
-        return Failure(
-            text,
-            f"policy '{text}' failed with {type(error).__name__}: {error}",
-            fix="report it to whoever wrote the policy, with the lines below",
-            traceback=traceback.format_exc(),
-        )
+        return failure(text, error)
+
+
+def failure(text: str, error: Exception) -> Failure:
+    """What a policy raised, for people."""
+    if isinstance(error, YardError):
+        return Failure(text, error.message, error.fix)
+    return Failure(
+        text,
+        f"policy '{text}' failed with {type(error).__name__}: {error}",
+        fix="report it to whoever wrote the policy, with the lines below",
+        traceback="".join(traceback.format_exception(error, limit=-FRAMES_SHOWN)),
+    )
