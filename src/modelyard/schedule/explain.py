@@ -125,6 +125,8 @@ class _Case:
     asked_ahead: IntArray
     #: waiting jobs that could start on an empty cluster: the others hold nobody up
     contenders: BoolArray
+    #: devices by which what is free falls short of all of them; 0 where no one number is true
+    short_for_all: int
     gainers: tuple[str, ...]
     ordered: bool
     preempt: bool
@@ -145,6 +147,7 @@ class _Case:
                 # Whoever runs is left alone, so it is served before anyone who waits.
                 line = np.concatenate((line[jobs.running[line]], line[~jobs.running[line]]))
         asked = np.where(jobs.running, 0, jobs.devices)
+        contenders = _contenders(later)
         one_pool = len(later.cluster.kinds) == 1 and not later.tenants
         return cls(
             before=before,
@@ -156,7 +159,8 @@ class _Case:
             next_place=np.argsort(next_line),
             held_ahead=np.concatenate(([0], np.cumsum(facts.owned[line]))),
             asked_ahead=np.concatenate(([0], np.cumsum(asked[line]))),
-            contenders=_contenders(later),
+            contenders=contenders,
+            short_for_all=_short_for_all(later, contenders, policy) if one_pool else 0,
             gainers=tuple(
                 jobs.card(at).id for at in np.flatnonzero(jobs.held > before.jobs.held).tolist()
             ),
@@ -175,8 +179,7 @@ class _Case:
         )
 
     def needs(self, card: JobCard) -> int:
-        """The fewest devices with which this policy would start the job."""
-        return min(card.min_devices, card.devices) if self.elastic else card.devices
+        return _needs(card, elastic=self.elastic)
 
     def causes(self, at: int) -> Iterator[Cause]:
         """Why the job at this position waits: what decides first, then what adds to it."""
@@ -264,18 +267,13 @@ class _Case:
 
     def _not_chosen(self, card: JobCard) -> Cause:
         facts, jobs = self.facts, self.facts.view.jobs
-        short = 0
-        if len(facts.view.cluster.kinds) == 1 and not facts.view.tenants:
-            waiting = np.flatnonzero(self.contenders).tolist()
-            wanted = sum(self.needs(jobs.card(at)) for at in waiting)
-            short = max(wanted - int(facts.view.free.sum()), 0)
         return causes.NotChosen(
             card.id,
             self.needs(card),
             facts.most(card, facts.free_of),
             facts.above_minimum,
             running=int(jobs.running.sum()),
-            short=short,
+            short=self.short_for_all,
         )
 
     def _lacking(self, card: JobCard, more: int | None) -> Iterator[Cause]:
@@ -336,6 +334,17 @@ class _Case:
             outranking=int((priority[self.line[:ahead]] > card.priority).sum()),
             first=first,
         )
+
+
+def _needs(card: JobCard, *, elastic: bool) -> int:
+    """The fewest devices with which a policy would start the job."""
+    return min(card.min_devices, card.devices) if elastic else card.devices
+
+
+def _short_for_all(view: View, contenders: BoolArray, policy: Policy) -> int:
+    cards = (view.jobs.card(at) for at in np.flatnonzero(contenders).tolist())
+    wanted = sum(_needs(card, elastic=policy.traits.elastic) for card in cards)
+    return max(wanted - int(view.free.sum()), 0)
 
 
 def _contenders(view: View) -> BoolArray:
