@@ -35,6 +35,10 @@ class Strategy(Enum):
     FRAGMENTATION = "fragmentation"
 
 
+#: More devices than any node has: where a job does not fit, a best fit must not look.
+NO_ROOM = np.iinfo(np.int64).max
+
+
 @dataclass(frozen=True, slots=True)
 class Sizes:
     """The mix of gang sizes that may still come: what FGD measures fragmentation against."""
@@ -83,10 +87,9 @@ def take(free: IntArray, given: Allocation, *, sign: int = -1) -> None:
 def _consolidated(
     _cluster: Cluster, free: IntArray, devices: int, _sizes: Sizes
 ) -> Allocation | None:
-    tight = np.flatnonzero(free >= devices)
-    if len(tight):
-        # Best fit: the node that this leaves fullest.
-        node = int(tight[np.argmin(free[tight])])
+    # Best fit: the node that this leaves fullest.
+    node = int(np.where(free >= devices, free, NO_ROOM).argmin())
+    if free[node] >= devices:
         return Allocation(((node, devices),))
     return _roomiest(free, devices)
 
