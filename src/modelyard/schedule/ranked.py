@@ -216,23 +216,23 @@ def _prefix(demand: IntArray, room: int) -> tuple[int, int]:
 
 def _choose_one_by_one(view: View, order: IntArray, rules: Rules) -> BoolArray:
     """The general case: several kinds of device, tenants with limits, nodes out of service."""
-    jobs, cluster = view.jobs, view.cluster
-    ledger = Budget(view)
+    jobs = view.jobs
+    budget = Budget(view)
     chosen = np.zeros(len(jobs), dtype=np.bool_)
     running = jobs.running
     if not rules.preempt:
         for at in np.flatnonzero(running).tolist():
-            ledger.keep(at)
+            budget.keep(at)
             chosen[at] = True
     for at in order.tolist():
         if chosen[at]:
             continue
-        fits = ledger.keep(at) if running[at] else ledger.enter(at)
+        fits = budget.keep(at) if running[at] else budget.enter(at)
         if fits:
             chosen[at] = True
-        elif not rules.backfill and not running[at] and ledger.could_ever(at):
+        elif not rules.backfill and not running[at] and budget.could_ever(at):
             break
-    return chosen & (running | (cluster.devices > 0))
+    return chosen
 
 
 class Budget:
@@ -268,10 +268,10 @@ class Budget:
         self.charge(card.tenant, given.devices)
         return True
 
-    def enter(self, at: int, devices: int | None = None) -> bool:
+    def enter(self, at: int) -> bool:
         """Set devices aside for a waiting job, if its kinds and its tenant still allow it."""
         card = self._view.jobs.card(at)
-        wanted = card.devices if devices is None else devices
+        wanted = card.devices
         if not self.tenant_allows(card.tenant, wanted):
             return False
         kinds = self._view.cluster.kinds
