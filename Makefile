@@ -20,7 +20,8 @@ endif
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
 .PHONY: help setup test test-slow lint format types imports demo \
-        bench bench-reproduce bench-simulator bench-decisions docs clean distclean
+        bench bench-reproduce bench-simulator bench-decisions bench-yard \
+        bench-topology bench-dl2 docs clean distclean
 
 help: ## list the targets
 	awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -72,10 +73,19 @@ imports: setup ## check that packages import only what they may
 demo: setup ## run the main job
 	$(BIN)/yard demo
 
-bench: bench-reproduce bench-simulator bench-decisions ## run all benchmarks
+bench: bench-reproduce bench-yard bench-dl2 bench-topology bench-simulator bench-decisions ## run all benchmarks
 
 bench-reproduce: setup ## published results of the policies against ours
 	$(BIN)/python benchmarks/reproduce.py
+
+bench-yard: setup ## the yard policy beside the others, on their own traces
+	$(BIN)/python benchmarks/yard.py
+
+bench-dl2: setup ## the learning scheduler on workloads it has not seen
+	$(BIN)/python benchmarks/dl2.py
+
+bench-topology: setup ## placement on fat trees and on a real three-layer network
+	$(BIN)/python benchmarks/topology.py
 
 bench-simulator: setup ## how fast the simulator plays a trace
 	$(BIN)/python benchmarks/simulator.py

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from modelyard.schedule.finished import FinishedJobs
 from modelyard.schedule.jobs import IntArray, JobBook, JobCard, JobTable
 from modelyard.schedule.placement import place, take
 from modelyard.schedule.view import View
@@ -81,8 +82,15 @@ def moment(devices: int, *, elastic: bool, oracle: bool, seed: int = 0) -> View:
         free=free,
         round_seconds=ROUND_SECONDS,
         restart_seconds=RESTART_SECONDS,
-        finished_service=draw.lognormal(np.log(MEDIAN_SECONDS), LOG_DEVIATION, size=1_000),
+        finished=_finished(draw, 1_000),
     )
+
+
+def _finished(draw: np.random.Generator, jobs: int) -> FinishedJobs:
+    """Jobs of one device that have ended, none of them related to another."""
+    seconds = draw.lognormal(np.log(MEDIAN_SECONDS), LOG_DEVIATION, size=jobs)
+    alone = -1 - np.arange(jobs, dtype=np.int64)
+    return FinishedJobs(alone, alone, alone, seconds, seconds)
 
 
 def _draws(draw: np.random.Generator, jobs: int) -> _Draws:

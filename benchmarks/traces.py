@@ -40,6 +40,8 @@ class Run:
     restart_seconds: float = 0.0
     #: the first so many jobs of a gzipped trace only
     jobs: int | None = None
+    #: what distributed jobs that share a node lose of their speed
+    interference: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +50,8 @@ class Played:
 
     jobs: int
     jct_mean_seconds: float
+    jct_p99_seconds: float
+    worst_fairness: float
     utilisation: float
     events: int
     cpu_seconds: float
@@ -92,6 +96,7 @@ def played(workload: Workload, run: Run, folder: Path) -> Played:
         uniform_cluster(run.nodes, run.devices_per_node),
         round_seconds=run.round_seconds,
         restart_seconds=run.restart_seconds,
+        interference=run.interference,
     )
     made = policy(run.policy, read_numbers=lambda name: read_numbers(str(folder / name)))
     began = time.process_time()
@@ -100,6 +105,8 @@ def played(workload: Workload, run: Run, folder: Path) -> Played:
     return Played(
         jobs=len(result.jobs),
         jct_mean_seconds=result.metrics.jct_mean,
+        jct_p99_seconds=result.metrics.jct_p99,
+        worst_fairness=result.metrics.fairness_worst,
         utilisation=result.metrics.utilisation,
         events=result.events,
         cpu_seconds=cpu_seconds,

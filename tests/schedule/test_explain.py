@@ -23,7 +23,7 @@ from modelyard.simulate.scenario import Scenario
 from modelyard.simulate.workload import TraceJob, Workload
 from modelyard.spec.allocation import Allocation
 from modelyard.spec.cluster import Cluster, Node, uniform_cluster
-from modelyard.speed.fixed import FixedWork
+from modelyard.speed.fixed import FixedSpeed, FixedWork
 
 from .worlds import card, trace_jobs, view_of, views
 
@@ -564,6 +564,7 @@ def test_many_names_are_cut_short() -> None:
 def test_unknown_lengths_are_guessed_from_what_has_run() -> None:
     class Unknown:
         fraction = 0.0
+        belief = FixedSpeed(4)
 
         def remaining(self, at: object) -> float:
             return math.nan

@@ -23,7 +23,7 @@ from .worlds import card, view_of
 
 BUILT_IN = {
     "fifo", "fifo-backfill", "sjf", "srtf", "srsf", "las", "tiresias-las", "tiresias-gittins",
-    "borg", "mesos", "yarn", "gavel", "gavel-throughput", "optimus", "pollux", "sia",
+    "borg", "mesos", "yarn", "gavel", "gavel-throughput", "optimus", "pollux", "sia", "yard", "dl2",
 }  # fmt: skip
 
 

@@ -12,6 +12,7 @@ from dataclasses import replace
 import numpy as np
 from hypothesis import strategies as st
 
+from modelyard.schedule.finished import FinishedJobs
 from modelyard.schedule.jobs import IntArray, JobBook, JobCard, JobTable
 from modelyard.schedule.placement import Strategy, place, take
 from modelyard.schedule.view import TenantView, View
@@ -184,8 +185,30 @@ def views(draw: st.DrawFn, *, possible: bool = False, max_jobs: int = MOST_JOBS)
         tenants=limits,
         round_seconds=draw(st.sampled_from([0.0, 60.0])),
         restart_seconds=draw(st.sampled_from([0.0, 30.0])),
-        finished_service=np.array(draw(st.lists(st.floats(1, 1e5), max_size=30))),
+        finished=draw(finished_jobs(len(jobs))),
     )
+
+
+@st.composite
+def finished_jobs(draw: st.DrawFn, sweeps: int) -> FinishedJobs:
+    """Some jobs that have ended, relatives of the unfinished ones among them."""
+    past = draw(
+        st.lists(
+            st.tuples(st.sampled_from([1, 2, 4]), st.integers(0, sweeps), st.floats(1, 1e5)),
+            max_size=30,
+        )
+    )
+    devices, sweep, seconds = (
+        (np.array(column) for column in zip(*past, strict=True))
+        if past
+        else (
+            np.zeros(0, dtype=np.int64),
+            np.zeros(0, dtype=np.int64),
+            np.zeros(0),
+        )
+    )
+    # Families are numbered as they come, so that some of these belong to that of a job here.
+    return FinishedJobs(devices - 1, sweep, sweep, devices * seconds, seconds)
 
 
 def _live_so_far(

@@ -181,7 +181,7 @@ def best_by_hand(model: GoodputModel, nodes: int, replicas: int) -> float:
             worth = (model.noise.var + model.noise.sqr) / (
                 model.noise.var / scale + model.noise.sqr
             )
-            seconds = float(model.params.step_seconds(nodes, replicas, local, accumulation))
+            seconds = float(model.times.step_seconds(nodes, replicas, local, accumulation))
             best = max(best, worth / seconds)
     return best
 
@@ -242,7 +242,7 @@ def test_belief_is_linear_until_a_step_was_measured() -> None:
     seen = Observation(Footprint("T4", (1,)), 0.2, sync_seconds=0.001, local_batch=200)
     learnt = belief.refit([seen])
     assert isinstance(learnt, GoodputModel)
-    assert float(learnt.params.step_seconds(1, 1, 200)) == pytest.approx(0.2, rel=0.02)
+    assert float(learnt.times.step_seconds(1, 1, 200)) == pytest.approx(0.2, rel=0.02)
 
 
 def test_refit_keeps_the_newest_measurement_of_each_configuration() -> None:

@@ -46,9 +46,13 @@ VERBS: Mapping[str, Verb] = {
     "simulate": Verb(
         "modelyard.cli.simulate:simulate", "Play a workload under one or more policies."
     ),
+    "sweep": Verb(
+        "modelyard.cli.sweep:sweep", "Play a workload over policies, clusters and loads."
+    ),
     "why": Verb("modelyard.cli.why:why", "Say why jobs wait at a moment of a simulation."),
     "policies": Verb("modelyard.cli.policies:policies", "List the scheduling policies."),
     "generate": Verb("modelyard.cli.generate:generate", "Write a synthetic workload."),
+    "learn": Verb("modelyard.cli.learn:learn", "Train a policy on the simulator."),
     "demo": Verb("modelyard.cli.demo:demo", "Compare all policies on a small workload."),
     "devices": Verb("modelyard.cli.devices:devices", "Show the accelerators that the yard knows."),
     "schema": Verb("modelyard.cli.schema:schema", "Print the JSON Schema of a file you write."),

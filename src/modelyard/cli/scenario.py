@@ -6,7 +6,7 @@ A job that this cluster could never run is left out by name, never in silence.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -63,60 +63,74 @@ class World:
     inputs: Mapping[str, str]
 
 
-def world_options(command: _Callback) -> _Callback:
-    """The options of `WorldOptions`, each a parameter of the command."""
-    file = click.Path(path_type=Path)
-    for add in reversed(
-        (
-            click.argument("trace", type=file),
-            click.option(
-                "--cluster",
-                required=True,
-                metavar="C",
-                help="Nodes x devices x kind, such as 16x4xT4, or a YAML file.",
-            ),
-            click.option("--format", metavar="F", help="Format of the trace; guessed without it."),
-            click.option("--profiles", type=file, help="Folder of profiles, for Pollux workloads."),
-            click.option("--tables", type=file, help="File of throughputs, for Gavel traces."),
-            click.option("--tenants", type=file, help="YAML file of the teams and their quotas."),
-            click.option(
-                "--round",
-                default="0s",
-                metavar="TIME",
-                help="Decide every so often, such as 60s; at each event without it.",
-            ),
-            click.option(
-                "--restart",
-                default="30s",
-                show_default=True,
-                metavar="TIME",
-                help="What each start costs a job.",
-            ),
-            click.option(
-                "--interference",
-                type=click.FloatRange(0, 1),
-                default=0.0,
-                help="Share of speed that distributed jobs lose on a shared node.",
-            ),
-            click.option(
-                "--faults",
-                metavar="mtbf=30d,…",
-                help="Nodes fail so often; without more it is repair=30m,checkpoint=10m and the "
-                "seed of --seed.",
-            ),
-            click.option("--seed", type=int, default=0, help="Seed of everything that is drawn."),
-            click.option("--jobs", type=click.IntRange(1), help="Only the first so many jobs."),
-            click.option(
-                "--load",
-                type=click.FloatRange(0, min_open=True),
-                default=1.0,
-                help="Let jobs arrive so many times as fast.",
-            ),
-            click.option("--strict", is_flag=True, help="Refuse a trace with jobs that never fit."),
-        )
-    ):
-        command = add(command)
+def world_options(command: _Callback, *, without: Collection[str] = ()) -> _Callback:
+    """The options of `WorldOptions`, each a parameter of the command, but for those named."""
+    for name, add in reversed(_world_options().items()):
+        command = command if name in without else add(command)
     return command
+
+
+def _world_options() -> dict[str, Callable[[_Callback], _Callback]]:
+    file = click.Path(path_type=Path)
+    return {
+        "trace": click.argument("trace", type=file),
+        "cluster": click.option(
+            "--cluster",
+            required=True,
+            metavar="C",
+            help="Nodes x devices x kind, such as 16x4xT4, or a YAML file.",
+        ),
+        "format": click.option(
+            "--format", metavar="F", help="Format of the trace; guessed without it."
+        ),
+        "profiles": click.option(
+            "--profiles", type=file, help="Folder of profiles, for Pollux workloads."
+        ),
+        "tables": click.option(
+            "--tables", type=file, help="File of throughputs, for Gavel traces."
+        ),
+        "tenants": click.option(
+            "--tenants", type=file, help="YAML file of the teams and their quotas."
+        ),
+        "round": click.option(
+            "--round",
+            default="0s",
+            metavar="TIME",
+            help="Decide every so often, such as 60s; at each event without it.",
+        ),
+        "restart": click.option(
+            "--restart",
+            default="30s",
+            show_default=True,
+            metavar="TIME",
+            help="What each start costs a job.",
+        ),
+        "interference": click.option(
+            "--interference",
+            type=click.FloatRange(0, 1),
+            default=0.0,
+            help="Share of speed that distributed jobs lose on a shared node.",
+        ),
+        "faults": click.option(
+            "--faults",
+            metavar="mtbf=30d,…",
+            help="Nodes fail so often; without more it is repair=30m,checkpoint=10m and the "
+            "seed of --seed.",
+        ),
+        "seed": click.option(
+            "--seed", type=int, default=0, help="Seed of everything that is drawn."
+        ),
+        "jobs": click.option("--jobs", type=click.IntRange(1), help="Only the first so many jobs."),
+        "load": click.option(
+            "--load",
+            type=click.FloatRange(0, min_open=True),
+            default=1.0,
+            help="Let jobs arrive so many times as fast.",
+        ),
+        "strict": click.option(
+            "--strict", is_flag=True, help="Refuse a trace with jobs that never fit."
+        ),
+    }
 
 
 def load_world(options: WorldOptions) -> World:
@@ -126,7 +140,7 @@ def load_world(options: WorldOptions) -> World:
     from modelyard.spec.shorthand import load_cluster
 
     cluster = load_cluster(options.cluster)
-    tenants = _tenants(options.tenants, cluster)
+    tenants = tenant_views(options.tenants, cluster)
     faults = parse_faults(options.faults, seed=options.seed) if options.faults else None
     round_seconds = _seconds(options.round, "--round")
     restart_seconds = _seconds(options.restart, "--restart")
@@ -222,16 +236,13 @@ def describe_rules(scenario: Scenario, *, load: float = 1.0) -> tuple[tuple[str,
 
 def _cut(workload: Workload, options: WorldOptions) -> Workload:
     """The first jobs only, and arrivals closer together, as asked."""
-    jobs = workload.jobs[: options.jobs]
-    if options.load != 1.0:
-        first = jobs[0].submitted
-        jobs = tuple(
-            replace(job, submitted=first + (job.submitted - first) / options.load) for job in jobs
-        )
-    return replace(workload, jobs=jobs)
+    from modelyard.simulate.what_if import denser
+
+    return denser(replace(workload, jobs=workload.jobs[: options.jobs]), options.load)
 
 
-def _tenants(path: Path | None, cluster: Cluster) -> dict[str, TenantView]:
+def tenant_views(path: Path | None, cluster: Cluster) -> dict[str, TenantView]:
+    """The tenants of a file, their shares in devices of this cluster."""
     if path is None:
         return {}
     from modelyard.schedule.borg import PRODUCTION_BAND
@@ -258,10 +269,17 @@ def _inputs(options: WorldOptions, scenario: Scenario) -> dict[str, str]:
         "format": options.format or "",
         "profiles": digest(options.profiles) if options.profiles else "",
         "tables": digest(options.tables) if options.tables else "",
-        "tenants": repr(sorted(scenario.tenants.items())),
-        "cluster": hashlib.sha256(repr(scenario.cluster).encode()).hexdigest(),
         "jobs": str(options.jobs),
         "load": repr(options.load),
+        **rule_inputs(scenario),
+    }
+
+
+def rule_inputs(scenario: Scenario) -> dict[str, str]:
+    """Everything but the jobs that decides what comes of a scenario."""
+    return {
+        "tenants": repr(sorted(scenario.tenants.items())),
+        "cluster": hashlib.sha256(repr(scenario.cluster).encode()).hexdigest(),
         "round": repr(scenario.round_seconds),
         "restart": repr(scenario.restart_seconds),
         "interference": repr(scenario.interference),

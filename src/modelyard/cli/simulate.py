@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 MOMENTS_TRIED = 100
 DEFAULT_FOLDER = Path("out")
 #: Parameters that `yard why` does not share.
-NOT_FOR_WHY = frozenset({"policy_texts", "strategy", "workers", "out", "report", "fresh", "output"})
+NOT_FOR_WHY = frozenset(
+    {"policy_texts", "strategy", "what_if", "workers", "out", "report", "fresh", "output"}
+)
 
 
 @click.command()
@@ -36,6 +38,13 @@ NOT_FOR_WHY = frozenset({"policy_texts", "strategy", "workers", "out", "report",
     required=True,
     metavar="A,B,C",
     help="Policies with their options, such as fifo,las:limits=3600; 'all' for every one.",
+)
+@click.option(
+    "--what-if",
+    multiple=True,
+    metavar="nodes=+4xA100,…",
+    help="Play one policy once more with this change, and show the difference; may be repeated. "
+    "Changes: nodes, policy, load, restart, round, interference, tenant.NAME.maximum.",
 )
 @click.option("--strategy", metavar="NAME", help="Placement for policies that let one choose.")
 @click.option("--workers", type=click.IntRange(1), help="Processes; all cores by default.")
@@ -52,6 +61,7 @@ def simulate(
     context: click.Context,
     /,
     policy_texts: tuple[str, ...],
+    what_if: tuple[str, ...],
     strategy: str | None,
     workers: int | None,
     out: Path | None,
@@ -73,6 +83,8 @@ def simulate(
           --policy pollux,optimus --round 60s
       yard simulate jobs.csv --cluster cluster.yaml --tenants tenants.yaml \\
           --policy yarn,mesos --faults mtbf=30d,repair=1h --out out/quotas
+      yard simulate jobs.csv --cluster 4x8 --policy fifo \\
+          --what-if nodes=+1 --what-if policy=tiresias-las,load=1.5
     """
     # Reading traces brings numpy along, which `--help` has no use for.
     from modelyard.cli.choice import chosen_policies, without_option
@@ -85,7 +97,13 @@ def simulate(
     loaded = load_world(options)
     unmoved = strategy_note(strategy, without_option(policies, "strategy"))
     loaded = replace(loaded, notes=(*loaded.notes, *unmoved))
-    folder = out or _new_folder(loaded.scenario.workload.name)
+    folder = out or new_folder(loaded.scenario.workload.name)
+    if what_if:
+        from modelyard.cli.what_if import WhatIfOrder, ask, carry_out_what_if
+
+        asked = ask(what_if, loaded, options, policies, strategy=strategy, report=report)
+        command = command_line(context)
+        context.exit(carry_out_what_if(WhatIfOrder(asked, folder, workers, fresh, output, command)))
     played = carry_out(
         Order(
             world=loaded,
@@ -129,5 +147,6 @@ def _busy_moment(result: Result) -> str | None:
     return best
 
 
-def _new_folder(workload: str) -> Path:
+def new_folder(workload: str) -> Path:
+    """Where results go when nobody says: under the name of the workload and the time."""
     return DEFAULT_FOLDER / f"{workload}-{time.strftime('%Y%m%d-%H%M%S')}"

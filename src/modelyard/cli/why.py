@@ -125,7 +125,7 @@ def _check_job(job: str, scenario: Scenario, left_out: Mapping[str, Misfit]) -> 
 
 def _state(view: View, jobs: int) -> str:
     unfinished, running = len(view.jobs), int(view.jobs.running.sum())
-    finished = len(view.finished_service)
+    finished = len(view.finished)
     waiting, to_come = unfinished - running, jobs - unfinished - finished
     return (
         f"At {format_duration(view.now)}: {counted(running, 'job')} {_verb(running, 'runs', 'run')}"

@@ -14,6 +14,7 @@ from enum import Enum
 import numpy as np
 
 from modelyard.schedule.jobs import FloatArray, IntArray
+from modelyard.schedule.proximity import nearest
 from modelyard.spec.allocation import Allocation
 from modelyard.spec.cluster import Cluster
 
@@ -29,7 +30,7 @@ class Strategy(Enum):
     ROOMIEST = "roomiest"
     #: one device after another on the node with most room: as even as possible
     SPREAD = "spread"
-    #: on the nodes closest to each other in the network, then as few as possible
+    #: below the lowest switch with room, where it leaves the free room closest together
     TOPOLOGY = "topology"
     #: where the room that others can use shrinks least (FGD, ATC'23)
     FRAGMENTATION = "fragmentation"
@@ -55,26 +56,42 @@ def place(
     strategy: Strategy = Strategy.CONSOLIDATED,
     kinds: Sequence[str] = (),
     sizes: Sizes | None = None,
+    group: int = 1,
 ) -> Allocation | None:
     """An allocation of `devices` devices out of `free`, or None when the strategy finds none.
 
     Among several kinds that would do, the first of `kinds` (the caller's preference) wins; with
-    none named, the cluster's order.
+    none named, the cluster's order. Where it can be had, every node holds whole groups of `group`
+    devices, so that none of a job's tensor groups straddles nodes; a group wider than a node asks
+    for whole nodes. `Strategy.SPREAD` deals out single devices and does not know groups.
     """
     lay_out = _STRATEGIES[strategy]
     sizes = sizes or Sizes()
     if len(cluster.kinds) == 1:
         if kinds and cluster.kinds[0] not in kinds:
             return None
-        return lay_out(cluster, free, devices, sizes)
+        return _in_groups(lay_out, cluster, free, devices, sizes, group)
     for kind in kinds or cluster.kinds:
         if kind not in cluster.kinds:
             continue
         mask = cluster.kind_of_node == cluster.kinds.index(kind)
-        found = lay_out(cluster, np.where(mask, free, 0), devices, sizes)
+        found = _in_groups(lay_out, cluster, np.where(mask, free, 0), devices, sizes, group)
         if found is not None:
             return found
     return None
+
+
+def _in_groups(
+    lay_out: _Layout, cluster: Cluster, free: IntArray, devices: int, sizes: Sizes, group: int
+) -> Allocation | None:
+    """First on the room that whole groups can use, then on all of it."""
+    if group > 1:
+        step = np.minimum(group, cluster.capacity)
+        usable = free - free % step
+        # Room that is not a multiple would have to be cut again, within a group.
+        if devices % group == 0 and (found := lay_out(cluster, usable, devices, sizes)):
+            return found
+    return lay_out(cluster, free, devices, sizes)
 
 
 def take(free: IntArray, given: Allocation, *, sign: int = -1) -> None:
@@ -139,26 +156,6 @@ def _spread(_cluster: Cluster, free: IntArray, devices: int, _sizes: Sizes) -> A
     return Allocation(tuple((int(node), int(counts[node])) for node in np.flatnonzero(counts)))
 
 
-def _topology(cluster: Cluster, free: IntArray, devices: int, sizes: Sizes) -> Allocation | None:
-    """Try the smallest domain of the network that has room: node, then rack, then pod, …"""
-    single = np.flatnonzero(free >= devices)
-    if len(single):
-        return _consolidated(cluster, free, devices, sizes)
-    depth = max((len(node.path) for node in cluster.nodes), default=0)
-    for level in range(depth, 0, -1):
-        domains: dict[tuple[str, ...], list[int]] = {}
-        for index in np.flatnonzero(free > 0).tolist():
-            domains.setdefault(cluster.nodes[index].path[:level], []).append(index)
-        room = {path: int(free[nodes].sum()) for path, nodes in domains.items()}
-        fitting = [path for path, count in room.items() if count >= devices]
-        if fitting:
-            tightest = min(fitting, key=lambda path: (room[path], path))
-            inside = np.zeros_like(free)
-            inside[domains[tightest]] = free[domains[tightest]]
-            return _roomiest(inside, devices)
-    return _roomiest(free, devices)
-
-
 def stranded(free: IntArray, sizes: Sizes) -> FloatArray:
     """FGD's fragmentation per node: expected free devices that the next gang could not use."""
     want = np.asarray(sizes.devices)[:, None]
@@ -184,6 +181,6 @@ _STRATEGIES: dict[Strategy, _Layout] = {
     Strategy.STRICT: _strict,
     Strategy.ROOMIEST: lambda _cluster, free, devices, _sizes: _roomiest(free, devices),
     Strategy.SPREAD: _spread,
-    Strategy.TOPOLOGY: _topology,
+    Strategy.TOPOLOGY: lambda cluster, free, devices, _sizes: nearest(cluster, free, devices),
     Strategy.FRAGMENTATION: _fragmentation,
 }

@@ -19,19 +19,16 @@ authors' workloads the answer is within 1 % of it on average, and it needs no lu
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
 
 import numpy as np
 
 from modelyard.schedule.fittest import Candidate, fittest
-from modelyard.schedule.jobs import FloatArray, IntArray
-from modelyard.schedule.separation import MOST_NODES
-from modelyard.schedule.sizing import allowed_kinds, changes, in_order, room_by_kind
+from modelyard.schedule.pools import Pool, admitted, goodputs
+from modelyard.schedule.sizing import allowed_kinds, changes, room_by_kind
 from modelyard.schedule.view import NEVER, Decision, Traits, View
-from modelyard.spec.allocation import Allocation, Footprint, packed_counts
-from modelyard.speed.model import SpeedModel
+from modelyard.spec.allocation import Allocation
 
 #: Added to every speed-up, as in the artifact: a job that waits costs much but not infinitely much.
 SMALLEST_SPEEDUP = 1e-3
@@ -40,13 +37,6 @@ GROWTH = 2
 #: REALLOC of a job that has only arrived, or restarted all the time, would be 0: it would gain
 #: nothing from running. With this it gains enough to be started.
 SMALLEST_FACTOR = 0.05
-
-
-@runtime_checkable
-class TabledSpeed(Protocol):
-    """A belief that answers for all sizes at once; see `speed/pollux.py`."""
-
-    def goodput_table(self, max_nodes: int, max_replicas: int) -> FloatArray: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,12 +57,12 @@ class Pollux:
         }
         placed: dict[int, Allocation] = {}
         for kind, positions in _pools(view).items():
-            pool = _Pool.of(view, kind, len(positions))
+            pool = Pool.of(view, kind, len(positions))
             if not pool.capacity:
                 continue
             candidates = [
                 candidate(view, pool, at, growth=self.growth)
-                for at in _admitted(view, positions, pool.capacity)
+                for at in sorted(admitted(view, _least_served(view, positions), pool.capacity))
             ]
             given = fittest(candidates, pool.available, limits)
             for at, one in given.items():
@@ -91,38 +81,6 @@ def pollux(*, growth: int = GROWTH) -> Pollux:
     if growth < 1:
         raise ValueError(f"growth is {growth}: a job keeps at least its size, so give 1 or more")
     return Pollux(growth=growth)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Pool:
-    """The nodes of one device kind: Pollux knows one kind only, so each is a cluster of its own."""
-
-    kind: str
-    #: devices in service by node of the whole cluster; 0 on nodes of other kinds
-    available: IntArray
-    capacity: int
-    nodes: int
-    #: devices of the largest node
-    width: int
-    #: devices per job if all had the same
-    fair: int
-
-    @classmethod
-    def of(cls, view: View, kind: int, jobs: int) -> _Pool:
-        available = np.where(view.cluster.kind_of_node == kind, view.available, 0)
-        capacity = int(available.sum())
-        return cls(
-            kind=view.cluster.kinds[kind],
-            available=available,
-            capacity=capacity,
-            nodes=int(np.count_nonzero(available)),
-            width=max(int(available.max(initial=0)), 1),
-            fair=max(math.ceil(capacity / max(jobs, 1)), 1),
-        )
-
-    @property
-    def largest(self) -> int:
-        return min(self.capacity, MOST_NODES * self.width)
 
 
 def _pools(view: View) -> dict[int, list[int]]:
@@ -148,29 +106,18 @@ def _pools(view: View) -> dict[int, list[int]]:
     return pools
 
 
-def _admitted(view: View, positions: Sequence[int], capacity: int) -> list[int]:
-    """Where priorities differ and not all jobs fit at once, those of the highest priority."""
-    jobs = view.jobs
-    if len({int(jobs.priority[at]) for at in positions}) < 2:
-        return list(positions)
-    admitted = []
-    left = capacity
-    for at in in_order(view, sorted(positions, key=lambda at: float(jobs.service[at]))):
-        smallest = jobs.card(at).min_devices
-        if smallest <= left:
-            left -= smallest
-            admitted.append(at)
-    return sorted(admitted)
+def _least_served(view: View, positions: Sequence[int]) -> list[int]:
+    return sorted(positions, key=lambda at: float(view.jobs.service[at]))
 
 
-def candidate(view: View, pool: _Pool, at: int, *, growth: int = GROWTH) -> Candidate:
+def candidate(view: View, pool: Pool, at: int, *, growth: int = GROWTH) -> Candidate:
     """The costs of one job: 1 / SPEEDUP of every size and of any allocation."""
     jobs = view.jobs
     card, knowledge, held = jobs.card(at), jobs.knowledge(at), jobs.allocation(at)
     smallest = max(card.min_devices, 1)
     tried = growth * knowledge.largest_tried()
     largest = min(max(tried, smallest), card.max_devices, pool.largest)
-    speed = _speed(knowledge.belief, pool, largest)
+    speed = goodputs(knowledge.belief, pool, largest)
     factor = _realloc(view, at)
     # A node's worth of devices counts as a speed-up of 1, as in the artifact.
     scale = pool.nodes / max(pool.capacity, 1) / speed.fair if speed.fair > 0 else 0.0
@@ -186,45 +133,6 @@ def candidate(view: View, pool: _Pool, at: int, *, growth: int = GROWTH) -> Cand
     if held is not None and held.devices < len(costs):
         costs[held.devices] = min(costs[held.devices], cost_of(held))
     return Candidate(at, card.tenant, held, costs, cost_of)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Speed:
-    """Goodput of one job: on its fair share, by size when packed, and on any layout."""
-
-    fair: float
-    packed: FloatArray
-    at: Callable[[tuple[int, ...]], float]
-
-
-def _speed(belief: SpeedModel, pool: _Pool, largest: int) -> _Speed:
-    sizes = np.arange(largest + 1)
-    if isinstance(belief, TabledSpeed):
-        table = belief.goodput_table(min(pool.nodes, MOST_NODES), pool.largest)
-        rows, columns = table.shape
-
-        def tabled(counts: tuple[int, ...]) -> float:
-            nodes, devices = len(counts), sum(counts)
-            return float(table[nodes, devices]) if nodes < rows and devices < columns else 0.0
-
-        packed = table[-(-sizes // pool.width), sizes]
-        # The fair share counts as one node, whatever its size, as in the artifact.
-        return _Speed(_last_positive(table[1, : pool.fair + 1]), packed, tabled)
-
-    def measured(counts: tuple[int, ...]) -> float:
-        return belief.goodput(Footprint(pool.kind, counts))
-
-    by_size = [measured(packed_counts(int(size), pool.width)) for size in sizes[1:]]
-    packed = np.array([0.0, *by_size])
-    share = range(min(pool.fair, pool.largest), 0, -1)
-    fair = next((g for size in share if (g := measured(packed_counts(size, pool.width))) > 0), 0.0)
-    return _Speed(fair or float(packed.max(initial=0.0)), packed, measured)
-
-
-def _last_positive(goodput: FloatArray) -> float:
-    """The goodput of the largest size at which the job runs."""
-    positive = np.flatnonzero(goodput > 0)
-    return float(goodput[positive[-1]]) if len(positive) else 0.0
 
 
 def _realloc(view: View, at: int) -> float:

@@ -123,6 +123,9 @@ _OWN = dict(
         _own("optimus", "optimus:optimus"),
         _own("pollux", "pollux:pollux"),
         _own("sia", "sia:sia"),
+        # Its weights are in a file, which this package does not open.
+        ("dl2", PolicyEntry("dl2", "modelyard.learn.stored:dl2")),
+        _own("yard", "yard.policy:yard"),
     )
 )
 

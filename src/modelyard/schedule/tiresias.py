@@ -124,8 +124,8 @@ def tiresias_gittins(
     recent = lru_cache(maxsize=2)(lambda data: GittinsTable.of(np.asarray(data), horizon, textbook))
 
     def prepare(view: View) -> Callable[[Candidate], Rank]:
-        seen = len(view.finished_service)
-        return ranker(recent(tuple(view.finished_service[: _settled(seen)].tolist())))
+        seen = len(view.finished)
+        return ranker(recent(tuple(view.finished.service[: _settled(seen)].tolist())))
 
     return RankedPolicy(
         name="tiresias-gittins",

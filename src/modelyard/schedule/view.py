@@ -11,9 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-import numpy as np
-
-from modelyard.schedule.jobs import FloatArray, IntArray, JobTable
+from modelyard.schedule.finished import NONE_FINISHED, FinishedJobs
+from modelyard.schedule.jobs import IntArray, JobTable
 from modelyard.spec.allocation import Allocation
 from modelyard.spec.cluster import Cluster
 
@@ -46,8 +45,8 @@ class View:
     round_seconds: float = 0.0
     #: what a start, a move or a resize costs a job
     restart_seconds: float = 0.0
-    #: device-seconds that jobs had attained when they finished, oldest first
-    finished_service: FloatArray = field(default_factory=lambda: np.zeros(0))
+    #: what there is to learn from jobs that have ended
+    finished: FinishedJobs = NONE_FINISHED
 
     def tenant(self, name: str) -> TenantView:
         """A tenant's rights; a tenant that nobody described has no guarantee and no limit."""
@@ -73,6 +72,8 @@ class Traits:
     elastic: bool = False
     #: lets jobs choose their batch size as they are resized
     adapts_batch: bool = False
+    #: its jobs know what other jobs of their model have measured
+    shares_measurements: bool = False
     #: may stop a running job for another one
     preempts: bool = True
     #: promises that every job that fits in the cluster is served in the end

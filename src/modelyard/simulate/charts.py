@@ -30,6 +30,15 @@ LAST_TICK = 0.96
 _MINUTE, _HOUR, _DAY = 60.0, 3_600.0, 86_400.0
 #: Round times for a logarithmic axis, each about ten times the one before.
 _ROUND_TIMES = (1.0, 10.0, _MINUTE, 600.0, _HOUR, 36_000.0, 4 * _DAY, 40 * _DAY, 400 * _DAY)
+#: More of them, for a logarithmic axis that is not long.
+_FINE_TIMES = (
+    *(1.0, 2.0, 5.0, 10.0, 20.0, 30.0),
+    *(_MINUTE * step for step in (1, 2, 5, 10, 20, 30)),
+    *(_HOUR * step for step in (1, 2, 4, 8, 16)),
+    *(_DAY * step for step in (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)),
+)
+#: Where the largest value is so many times the smallest, a linear axis would show only the largest.
+LOGARITHMIC_FROM = 8.0
 #: Round steps for an axis of time.
 _ROUND_STEPS = (
     *(1.0, 5.0, 15.0, 30.0, _MINUTE, 300.0, 900.0, 1_800.0),
@@ -99,6 +108,34 @@ def duration_axis(results: Sequence[Result]) -> Axis:
     low, high = max(min(times, default=1.0), 1.0), max(*times, 2.0)
     marks = [time for time in _ROUND_TIMES if low <= time <= high]
     return _logarithmic(low, high, [(time, format_duration(time)) for time in marks])
+
+
+def mean_axis(seconds: Sequence[float]) -> Axis:
+    """Mean durations: from 0, or logarithmic where they differ too much for that."""
+    low, high = max(min(seconds), 1.0), max(*seconds, 2.0)
+    if high / low < LOGARITHMIC_FROM:
+        step = next((step for step in _ROUND_STEPS if high / step < MOST_TICKS - 1), 1000 * _DAY)
+        top = step * math.ceil(high / step)
+        marks = np.arange(0.0, top + step / 2, step).tolist()
+        return Axis(
+            0.0, top, tuple(Tick(100 * mark / top, format_duration(mark)) for mark in marks)
+        )
+    # Round times at both ends, so that no line runs along the edge without a label.
+    first = max((time for time in _FINE_TIMES if time <= low), default=low)
+    last = min((time for time in _FINE_TIMES if time >= high), default=high)
+    fine = [time for time in _FINE_TIMES if first <= time <= last]
+    marks = fine if len(fine) <= MOST_TICKS else fine[:: -(-len(fine) // MOST_TICKS)]
+    return _logarithmic(first, last, [(time, format_duration(time)) for time in marks])
+
+
+def number_axis(values: Sequence[float]) -> Axis:
+    """A few numbers somebody chose, each with its label where there is room."""
+    chosen = sorted(set(values))
+    low, high = chosen[0], chosen[-1]
+    bare = Axis(low, high, ()) if high > low else Axis(low - 1.0, high + 1.0, ())
+    labelled = chosen[:: -(-len(chosen) // MOST_TICKS)]
+    ticks = tuple(Tick(100 * bare.place(value), f"{value:,g}") for value in labelled)
+    return Axis(bare.low, bare.high, ticks)
 
 
 def fairness_axis(results: Sequence[Result]) -> Axis:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -11,7 +11,7 @@ from modelyard.errors import InputError, Problem
 from modelyard.schedule.registry import policy
 from modelyard.schedule.view import Policy
 from modelyard.simulate.numbers import read_numbers
-from modelyard.simulate.play import Failure, OnDone, OnProgress, Outcome, play
+from modelyard.simulate.play import Failure, OnDone, OnProgress, Outcome, Run, play
 from modelyard.simulate.pool import play_in_processes
 from modelyard.simulate.result import Result
 from modelyard.simulate.scenario import Scenario
@@ -49,7 +49,6 @@ def compare(
     ends the comparison early: the runs that were still going are named in `unfinished`.
     """
     texts = tuple(dict.fromkeys(policies))
-    check_policies(texts)
     outcomes: dict[str, Outcome] = {}
 
     def done(text: str, outcome: Outcome) -> None:
@@ -57,17 +56,33 @@ def compare(
         if on_done:
             on_done(text, outcome)
 
+    runs = {text: Run(scenario, text) for text in texts}
+    play_runs(runs, workers=workers, on_progress=on_progress, on_done=done)
+    return gather(texts, outcomes)
+
+
+def play_runs(
+    runs: Mapping[str, Run],
+    *,
+    on_done: OnDone,
+    workers: int | None = None,
+    on_progress: OnProgress | None = None,
+) -> None:
+    """Play each run and report it under its name, several at a time.
+
+    KeyboardInterrupt ends it early; the outcomes reported until then are good.
+    """
+    check_policies(tuple(dict.fromkeys(run.policy for run in runs.values())))
     tell = on_progress or _ignore
-    count = min(workers or cores(), len(texts))
+    count = min(workers or cores(), len(runs))
     try:
         if count <= 1:
-            for text in texts:
-                done(text, play(scenario, text, partial(tell, text)))
+            for name, run in runs.items():
+                on_done(name, play(run.scenario, run.policy, partial(tell, name)))
         else:
-            play_in_processes(scenario, texts, workers=count, on_progress=tell, on_done=done)
+            play_in_processes(runs, workers=count, on_progress=tell, on_done=on_done)
     except KeyboardInterrupt:
-        pass  # Whoever called sees it in `unfinished`.
-    return gather(texts, outcomes)
+        pass  # Whoever called misses the outcomes of the others.
 
 
 def gather(texts: Sequence[str], outcomes: dict[str, Outcome]) -> Comparison:
@@ -101,5 +116,5 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _ignore(text: str, share: float) -> None:
+def _ignore(name: str, share: float) -> None:
     """Nobody wants to know."""

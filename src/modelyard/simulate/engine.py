@@ -17,11 +17,13 @@ from functools import lru_cache, partial
 import numpy as np
 
 from modelyard.errors import CapacityError, PolicyError
+from modelyard.schedule.finished import FinishedLog
 from modelyard.schedule.invariants import broken_rules
 from modelyard.schedule.jobs import JobBook, JobCard, JobTable
 from modelyard.schedule.lane import Lane
 from modelyard.schedule.placement import Strategy, place
 from modelyard.schedule.ranked import Candidate, RankedPolicy
+from modelyard.schedule.reference import seconds_done
 from modelyard.schedule.view import Decision, Policy, View
 from modelyard.simulate.faults import Outages
 from modelyard.simulate.recorder import Recorder
@@ -30,6 +32,7 @@ from modelyard.simulate.scenario import Scenario
 from modelyard.simulate.workload import TraceJob
 from modelyard.spec.allocation import Allocation, Footprint, footprint, packed_counts
 from modelyard.speed.interference import shared_node_slowdown, uplink_slowdowns
+from modelyard.speed.notebook import Notebook
 from modelyard.speed.progress import Progress
 
 #: Times closer than this are one moment: floating-point sums of durations differ by less.
@@ -147,8 +150,8 @@ class Engine:
             if job.network_bandwidth > 0
         }
         self._shares_links = bool(scenario.interference or self._network)
-        self._finished_service = np.zeros(len(scenario.workload.jobs))
-        self._finished = 0
+        self._notebook = Notebook() if policy.traits.shares_measurements else None
+        self._finished = FinishedLog(len(scenario.workload.jobs))
         self._heap: list[tuple[float, int, int, int, int]] = []
         self._sequence = 0
         self._wake_at = math.inf
@@ -255,7 +258,9 @@ class Engine:
     # -- what happens to jobs and nodes ---------------------------------------------------
 
     def _arrive(self, job: TraceJob) -> None:
-        progress = job.work.begin(adapt_batch=self.policy.traits.adapts_batch)
+        progress = job.work.begin(
+            adapt_batch=self.policy.traits.adapts_batch, notebook=self._notebook
+        )
         card = JobCard(
             id=job.id,
             submitted=job.submitted,
@@ -300,8 +305,8 @@ class Engine:
         self.waiting -= 1
         if self._lane:
             self._lane.drop(row)
-        self._finished_service[self._finished] = self.book.service[row]
-        self._finished += 1
+        seconds = seconds_done(self.cluster, self.book.cards[row], self._progress[row])
+        self._finished.add(self.book, row, seconds)
         self._fruitless_failures = 0
         self.recorder.finished(row, self.now)
         return True
@@ -420,7 +425,7 @@ class Engine:
             tenants=self.scenario.tenants,
             round_seconds=self.scenario.round_seconds,
             restart_seconds=self.scenario.restart_seconds,
-            finished_service=self._finished_service[: self._finished],
+            finished=self._finished.so_far(),
         )
 
     def _plan_wake(self, at: float) -> None:

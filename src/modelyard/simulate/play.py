@@ -33,8 +33,17 @@ class Failure:
         return f"{self.message}. Fix: {self.fix}" if self.fix else self.message
 
 
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One policy in one world, to be played."""
+
+    scenario: Scenario
+    policy: str
+
+
 Outcome = Result | Failure
-#: The policy as it was asked for, and the share of its jobs that have finished.
+#: The name of the run, which is its policy where there is one world, and the share of its jobs
+#: that have finished.
 OnProgress = Callable[[str, float], None]
 OnDone = Callable[[str, Outcome], None]
 

@@ -1,4 +1,4 @@
-"""Runs on several cores at once: worker processes that play one policy after the other.
+"""Runs on several cores at once: worker processes that play one run after the other.
 
 Processes are spawned, not forked, because the display of the parent has threads. They ignore
 Ctrl-C, which is the parent's to handle, compute with one BLAS thread each, and end when the
@@ -15,7 +15,7 @@ import pickle
 import queue
 import signal
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
@@ -24,7 +24,7 @@ from multiprocessing.queues import Queue
 from types import MappingProxyType
 from typing import Any
 
-from modelyard.simulate.play import Failure, OnDone, OnProgress, Outcome, play
+from modelyard.simulate.play import Failure, OnDone, OnProgress, Outcome, Run, play
 from modelyard.simulate.scenario import Scenario
 
 #: How often finished runs and progress are looked for: smooth to the eye, nothing to the machine.
@@ -38,34 +38,40 @@ _Update = tuple[str, float]
 
 
 def play_in_processes(
-    scenario: Scenario,
-    policies: Sequence[str],
+    runs: Mapping[str, Run],
     *,
     workers: int,
     on_progress: OnProgress,
     on_done: OnDone,
 ) -> None:
-    """Play every policy and report each outcome as it comes. No worker outlives this call.
+    """Play every run and report each outcome under its name. No worker outlives this call.
 
     KeyboardInterrupt passes through; the outcomes reported until then are good.
     """
+    # Worlds go to the workers once and together, so that what they have in common stays so.
+    worlds = {id(run.scenario): run.scenario for run in runs.values()}
+    places = {world: place for place, world in enumerate(worlds)}
     context = multiprocessing.get_context("spawn")
     updates: Queue[_Update] = context.Queue()
     strangers = set(multiprocessing.active_children())
     executor = ProcessPoolExecutor(
-        workers, context, initializer=_enter, initargs=(pickled(scenario), updates)
+        workers, context, initializer=_enter, initargs=(pickled(*worlds.values()), updates)
     )
     finished = False
     try:
         with _interrupts_deferred(), _environment(dict.fromkeys(ONE_THREAD_EACH, "1")):
-            running = {executor.submit(_play, text): text for text in policies}
+            running = {
+                executor.submit(_play, name, places[id(run.scenario)], run.policy): name
+                for name, run in runs.items()
+            }
         pending = set(running)
         while pending:
             ended, pending = wait(pending, POLL_SECONDS, return_when=FIRST_COMPLETED)
-            for text, share in _arrived(updates):
-                on_progress(text, share)
+            for name, share in _arrived(updates):
+                on_progress(name, share)
             for future in ended:
-                on_done(running[future], _outcome(running[future], future))
+                name = running[future]
+                on_done(name, _outcome(runs[name].policy, future))
         finished = True
     finally:
         with _interrupts_deferred():
@@ -75,10 +81,10 @@ def play_in_processes(
             updates.close()
 
 
-def pickled(scenario: Scenario) -> bytes:
-    """A scenario for another process; frozen mappings, which pickle refuses, go as copies."""
+def pickled(*scenarios: Scenario) -> bytes:
+    """Scenarios for another process; frozen mappings, which pickle refuses, go as copies."""
     stream = io.BytesIO()
-    _ScenarioPickler(stream, pickle.HIGHEST_PROTOCOL).dump(scenario)
+    _ScenarioPickler(stream, pickle.HIGHEST_PROTOCOL).dump(scenarios)
     return stream.getvalue()
 
 
@@ -143,13 +149,13 @@ def _environment(settings: Mapping[str, str]) -> Iterator[None]:
 
 # -- inside a worker --------------------------------------------------------------------------
 
-_scenario: Scenario
+_scenarios: tuple[Scenario, ...]
 _tell: Callable[[_Update], Any]
 
 
-def _enter(scenario: bytes, updates: Queue[_Update]) -> None:
-    global _scenario, _tell
-    _scenario = pickle.loads(scenario)
+def _enter(scenarios: bytes, updates: Queue[_Update]) -> None:
+    global _scenarios, _tell
+    _scenarios = pickle.loads(scenarios)
     # Progress that nobody reads any more must not keep the worker from ending.
     updates.cancel_join_thread()
     _tell = updates.put
@@ -163,5 +169,5 @@ def _end_with_parent() -> None:
     os._exit(1)
 
 
-def _play(text: str) -> Outcome:
-    return play(_scenario, text, lambda share: _tell((text, share)))
+def _play(name: str, place: int, policy: str) -> Outcome:
+    return play(_scenarios[place], policy, lambda share: _tell((name, share)))

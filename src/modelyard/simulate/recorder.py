@@ -112,6 +112,7 @@ class Recorder:
 
         The fair share is the cluster divided by the mean number of unfinished jobs during the
         job's life. A rigid job larger than its share is taken to run proportionally slower on it.
+        Alone, too, a job waits for the next round and pays for its start.
         """
         if not engine.traces:
             return []
@@ -136,5 +137,12 @@ class Recorder:
             fresh = job.work.begin(adapt_batch=engine.policy.traits.adapts_batch)
             alone = fresh.remaining(Footprint(kind, packed_counts(size, node_size)))
             alone *= max(size / share, 1.0)
+            alone += _until_round(job.submitted, engine.scenario.round_seconds)
+            alone += engine.scenario.restart_seconds
             ratios.append(spent / alone if 0 < alone < np.inf else 1.0)
         return ratios
+
+
+def _until_round(submitted: float, round_seconds: float) -> float:
+    """What a job waits for the first decision after its submission."""
+    return -submitted % round_seconds if round_seconds > 0.0 else 0.0

@@ -9,6 +9,9 @@
 | `schema`       | `json_schema`                                                            |
 | `devices`      | `Device`, `device`, `catalogue`                                          |
 | `cluster`      | `Cluster`, `Node`: the machines as the rest of the code sees them        |
+| `topology`     | `read_topology`: hosts and switches from a table                         |
+| `fat_tree`     | `fat_tree`, `k_ary_fat_tree`: generated networks                         |
+| `subtrees`     | the switches of a cluster as arrays                                      |
 | `allocation`   | `Allocation`, `Footprint`: what a job holds                              |
 | `band`         | `Band`: production and batch                                             |
 | `source`       | YAML with places; `problems` and `fields` turn it into models            |

@@ -66,6 +66,11 @@ class Cluster:
         return int(self.capacity.sum())
 
     @cached_property
+    def widest_node(self) -> int:
+        """Devices of the largest node."""
+        return int(self.capacity.max())
+
+    @cached_property
     def index(self) -> dict[str, int]:
         """Node name → index."""
         return {node.name: index for index, node in enumerate(self.nodes)}

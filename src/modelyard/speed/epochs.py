@@ -3,6 +3,7 @@
 Within an epoch a job advances at the goodput that was measured for its placement, batch split and
 gradient noise. The batch split is chosen anew when the job is placed and whenever time has passed:
 by the job itself from what it has measured so far (`adapt_batch`), or always its user's batch size.
+With a notebook, what other jobs of the application measured counts as well.
 """
 
 from __future__ import annotations
@@ -10,19 +11,20 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from modelyard.errors import InputError
 from modelyard.spec.allocation import Footprint
 from modelyard.speed.model import Observation
+from modelyard.speed.notebook import Measurements, Notebook
 from modelyard.speed.pollux import (
     BatchLimits,
     BatchPlan,
     GoodputModel,
     GradientNoise,
     LinearBelief,
-    PolluxParams,
+    Noise,
     StepSample,
-    fit_params,
     gain,
 )
 from modelyard.speed.profile import ApplicationProfile, StepTime
@@ -59,8 +61,8 @@ class EpochWork:
         limits = self.limits(adapt_batch=adapt_batch)
         return min(self.profile.rules.max_devices, limits.max_replicas)
 
-    def begin(self, *, adapt_batch: bool) -> EpochProgress:
-        return EpochProgress(self, adapt_batch=adapt_batch)
+    def begin(self, *, adapt_batch: bool, notebook: Notebook | None = None) -> EpochProgress:
+        return EpochProgress(self, adapt_batch=adapt_batch, notebook=notebook)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,28 +104,39 @@ class _Pace:
     rate: float
 
 
+class _Known(NamedTuple):
+    """What a belief follows from; it changes only with this."""
+
+    version: int
+    #: 0 where the epoch says nothing that the job itself has not measured
+    epoch: int
+    noise: GradientNoise | None
+
+
 class EpochProgress:
     """One run of an `EpochWork`."""
 
     __slots__ = (
         "_adapts",
         "_at",
-        "_batch_is_current",
         "_limits",
+        "_measured",
         "_model",
+        "_model_of",
         "_noise",
         "_pace",
-        "_params",
-        "_params_are_current",
         "_plan",
+        "_plan_of",
         "_profile",
-        "_samples",
+        "_shares",
         "epoch",
         "progress",
         "work",
     )
 
-    def __init__(self, work: EpochWork, *, adapt_batch: bool) -> None:
+    def __init__(
+        self, work: EpochWork, *, adapt_batch: bool, notebook: Notebook | None = None
+    ) -> None:
         self.work = work
         #: epochs completed, which is the index of the one under way
         self.epoch = 0
@@ -135,13 +148,14 @@ class EpochProgress:
         self._at: Footprint | None = None
         self._plan: BatchPlan | None = None
         self._pace: _Pace | None = None
-        #: the first measurement of each (nodes, replicas, local batch)
-        self._samples: dict[tuple[int, int, int], StepSample] = {}
+        self._shares = notebook is not None
+        self._measured = Measurements() if notebook is None else notebook.of(work.profile.name)
+        #: of this job's latest steps
         self._noise: GradientNoise | None = None
-        self._params: PolluxParams | None = None
-        self._params_are_current = True
-        self._batch_is_current = False
         self._model: GoodputModel | None = None
+        #: what the model and the batch split were made for
+        self._model_of: _Known | None = None
+        self._plan_of: tuple[tuple[int, ...] | None, _Known] | None = None
 
     @property
     def finished(self) -> bool:
@@ -152,6 +166,14 @@ class EpochProgress:
         return min(1.0, self.progress / float(self._profile.progress_after[-1]))
 
     @property
+    def done(self) -> float:
+        return self.progress
+
+    @property
+    def left(self) -> float:
+        return max(0.0, float(self._profile.progress_after[-1]) - self.progress)
+
+    @property
     def plan(self) -> BatchPlan | None:
         """The batch split in use; None when stopped."""
         return self._plan
@@ -159,13 +181,23 @@ class EpochProgress:
     @property
     def belief(self) -> LinearBelief | GoodputModel:
         """A linear speed-up before the first measured step, then the fitted model."""
-        if self._noise is None:
+        noise = self._known_noise()
+        if noise is None or not self._measured.samples:
             return LinearBelief(self._limits)
-        if self._model is None:
-            params = self._fitted()
-            samples = tuple(self._samples.values())
-            self._model = GoodputModel(params, self._noise, self._limits, samples)
+        known = self._known()
+        if self._model is None or self._model_of != known:
+            times = self._measured.times() if self._shares else self._measured.params()
+            samples = tuple(self._measured.samples.values())
+            self._model = GoodputModel(times, noise, self._limits, samples)
+            self._model_of = known
         return self._model
+
+    def _known(self) -> _Known:
+        return _Known(self._measured.version, self.epoch if self._shares else 0, self._noise)
+
+    def _known_noise(self) -> Noise | None:
+        """What others saw in this epoch counts too, where jobs share what they measure."""
+        return (self._measured.noise(self.epoch) if self._shares else None) or self._noise
 
     @property
     def truth(self) -> EpochTruth:
@@ -177,7 +209,6 @@ class EpochProgress:
         self._at = at if at is not None and at.counts else None
         self._pace = None
         if moved:
-            self._batch_is_current = False
             self._choose_batch()
 
     def horizon(self) -> float:
@@ -227,7 +258,8 @@ class EpochProgress:
         return self._profile.iterations(batch, last) - done
 
     def largest_tried(self) -> int:
-        return max((replicas for _, replicas, _ in self._samples), default=0)
+        """With a notebook, by any job of the application: what was tried is known."""
+        return self._measured.largest_tried()
 
     def _current_pace(self) -> _Pace | None:
         if self._at is None or self._plan is None or self.finished:
@@ -245,30 +277,21 @@ class EpochProgress:
         return _Pace(plan, time, noise, rate)
 
     def _observe(self, pace: _Pace) -> None:
-        """Learn from the steps about to be taken; a configuration is timed once."""
+        """Learn from the steps about to be taken."""
         assert self._at is not None
-        if pace.noise != self._noise:
-            self._noise = pace.noise
-            self._model = None
-            self._batch_is_current = False
-        key = self._at.nodes, self._at.devices, pace.plan.local_batch
-        if key not in self._samples:
-            self._samples[key] = StepSample(*key, *pace.time)
-            self._params_are_current = False
-            self._model = None
-            self._batch_is_current = False
-
-    def _fitted(self) -> PolluxParams:
-        if self._params is None or not self._params_are_current:
-            self._params = fit_params(tuple(self._samples.values()), start=self._params)
-            self._params_are_current = True
-        return self._params
+        nodes, replicas, plan = self._at.nodes, self._at.devices, pace.plan
+        self._noise = pace.noise
+        if self._shares:
+            batch = replicas * plan.local_batch * (plan.accumulation + 1)
+            self._measured.add_noise(self.epoch, batch / self._limits.init_batch, pace.noise)
+        self._measured.add_step(StepSample(nodes, replicas, plan.local_batch, *pace.time))
 
     def _choose_batch(self) -> None:
         """Split the batch for the present placement; nothing happens when nothing was learnt."""
-        if self._batch_is_current:
+        known = self._at.counts if self._at is not None else None, self._known()
+        if self._plan_of == known:
             return
-        self._batch_is_current = True
+        self._plan_of = known
         plan = self._best_plan(self._at) if self._at is not None else None
         if plan != self._plan:
             self._plan = plan

@@ -14,6 +14,7 @@ from functools import lru_cache
 from modelyard.spec.allocation import Footprint
 from modelyard.speed.interference import undisturbed_rate
 from modelyard.speed.model import Observation
+from modelyard.speed.notebook import Notebook
 
 #: A job with less than this left is finished. Event times are absolute, and a float near a year
 #: of seconds resolves some 4e-9 s: without a margin above that, a job could be left with work
@@ -81,9 +82,9 @@ class FixedWork:
         if self.devices < 1:
             raise ValueError(f"devices is {self.devices}: a job runs on one device or more")
 
-    def begin(self, *, adapt_batch: bool) -> FixedProgress:
-        """A fresh run; a trace records no batch, so `adapt_batch` changes nothing."""
-        del adapt_batch
+    def begin(self, *, adapt_batch: bool, notebook: Notebook | None = None) -> FixedProgress:
+        """A fresh run; a trace records no batch, so neither argument changes anything."""
+        del adapt_batch, notebook
         return FixedProgress(self)
 
 
@@ -105,6 +106,14 @@ class FixedProgress:
     @property
     def fraction(self) -> float:
         return 1.0 - self._left / self._work.seconds if self._left > 0.0 else 1.0
+
+    @property
+    def done(self) -> float:
+        return self._work.seconds - self._left
+
+    @property
+    def left(self) -> float:
+        return self._left
 
     @property
     def belief(self) -> FixedSpeed:

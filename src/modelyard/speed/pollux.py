@@ -284,6 +284,30 @@ class GradientNoise:
     sqr: float
     var: float
 
+    def gain(self, scale: npt.ArrayLike) -> FloatArray:
+        """What a step at `scale` times the initial batch is worth, in steps at that batch."""
+        return gain(self.sqr, self.var, scale)
+
+
+class Noise(Protocol):
+    """What larger batches are worth, as far as it is known."""
+
+    def gain(self, scale: npt.ArrayLike) -> FloatArray: ...
+
+
+class StepTimes(Protocol):
+    """Seconds of a step by placement and batch: `PolluxParams` or a corrected fit."""
+
+    def __hash__(self) -> int: ...
+
+    def step_seconds(
+        self,
+        nodes: npt.ArrayLike,
+        replicas: npt.ArrayLike,
+        local_batch: npt.ArrayLike,
+        accumulation: npt.ArrayLike = 0,
+    ) -> FloatArray: ...
+
 
 #: assumed until gradients have been measured: larger batches gain nothing
 NO_NOISE = GradientNoise(1.0, 0.0)
@@ -329,6 +353,17 @@ def _grid(limits: BatchLimits, columns: int) -> CandidateGrid:
     return CandidateGrid(local, accumulation, scale, valid)
 
 
+@lru_cache(maxsize=256)
+def _grid_seconds(times: StepTimes, limits: BatchLimits, columns: int) -> FloatArray:
+    """[one node or several, candidate, replicas - 1]; gradient noise changes, these rarely do."""
+    grid = _grid(limits, columns)
+    replicas = np.arange(1, columns + 1)
+    seconds = [
+        times.step_seconds(nodes, replicas, grid.local_batch, grid.accumulation) for nodes in (1, 2)
+    ]
+    return np.stack(seconds)
+
+
 class TabledGoodput(Protocol):
     """A belief that answers for all sizes at once: what policies that search need."""
 
@@ -341,10 +376,10 @@ class TabledGoodput(Protocol):
 class GoodputModel:
     """A job's fitted speed: the best goodput over batch sizes, on any number of replicas."""
 
-    params: PolluxParams
-    noise: GradientNoise
+    times: StepTimes
+    noise: Noise
     limits: BatchLimits
-    #: what `params` were fitted to; the newest sample of each configuration
+    #: what `times` were fitted to; the newest sample of each configuration
     samples: tuple[StepSample, ...] = ()
     _tables: dict[tuple[int, int], FloatArray] = field(
         default_factory=dict, init=False, repr=False, compare=False
@@ -360,8 +395,9 @@ class GoodputModel:
             raise ValueError("optimise needs 1 <= nodes <= replicas")
         grid = candidate_grid(self.limits, int(replicas.max(initial=1)))
         local, accumulation, scale, valid = (part[:, replicas - 1] for part in grid)
-        seconds = self.params.step_seconds(nodes, replicas, local, accumulation)
-        goodput = np.where(valid, gain(self.noise.sqr, self.noise.var, scale) / seconds, 0.0)
+        by_nodes = _grid_seconds(self.times, self.limits, grid.scale.shape[1])
+        seconds = by_nodes[(nodes > 1).astype(np.int64), :, replicas - 1].T
+        goodput = np.where(valid, self.noise.gain(scale) / seconds, 0.0)
         best = goodput.argmax(axis=0), np.arange(replicas.size)
         chosen = goodput[best], local[best], accumulation[best]
         return chosen[0].reshape(shape), chosen[1].reshape(shape), chosen[2].reshape(shape)
@@ -398,7 +434,7 @@ class GoodputModel:
         if self.goodput(at) <= 0.0:
             return math.inf
         plan = self.plan(at.nodes, at.devices)
-        seconds = self.params.step_seconds(at.nodes, at.devices, *plan)
+        seconds = self.times.step_seconds(at.nodes, at.devices, *plan)
         return float(seconds) / (1.0 - at.slowdown)
 
     def refit(self, observations: Sequence[Observation]) -> GoodputModel:

@@ -10,6 +10,7 @@ from typing import Protocol
 
 from modelyard.spec.allocation import Footprint
 from modelyard.speed.model import SpeedModel
+from modelyard.speed.notebook import Notebook
 
 
 class Progress(Protocol):
@@ -21,6 +22,16 @@ class Progress(Protocol):
     @property
     def fraction(self) -> float:
         """Share of the work done, 0 to 1."""
+        ...
+
+    @property
+    def done(self) -> float:
+        """Work done, in the units of which goodput counts so many per second."""
+        ...
+
+    @property
+    def left(self) -> float:
+        """Work left in the same units: for whoever was told the job's length."""
         ...
 
     @property
@@ -57,6 +68,10 @@ class Progress(Protocol):
 class Work(Protocol):
     """A job's whole truth."""
 
-    def begin(self, *, adapt_batch: bool) -> Progress:
-        """A fresh run; `adapt_batch` lets the job choose its batch size as it is resized."""
+    def begin(self, *, adapt_batch: bool, notebook: Notebook | None = None) -> Progress:
+        """A fresh run.
+
+        `adapt_batch` lets the job choose its batch size as it is resized; with a `notebook` it
+        shares what it measures with the other jobs of its model.
+        """
         ...

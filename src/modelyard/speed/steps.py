@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from modelyard.spec.allocation import Footprint
 from modelyard.speed.fixed import ROUNDING_SECONDS
 from modelyard.speed.model import Observation, SpeedModel
+from modelyard.speed.notebook import Notebook
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,9 +27,9 @@ class StepsWork:
         if not 0.0 <= self.steps < math.inf:
             raise ValueError(f"steps is {self.steps}: give a finite amount of work, 0 or more")
 
-    def begin(self, *, adapt_batch: bool) -> StepsProgress:
-        """A fresh run; the model fixes the batch, so `adapt_batch` changes nothing."""
-        del adapt_batch
+    def begin(self, *, adapt_batch: bool, notebook: Notebook | None = None) -> StepsProgress:
+        """A fresh run; the model fixes the batch, so neither argument changes anything."""
+        del adapt_batch, notebook
         return StepsProgress(self)
 
 
@@ -59,6 +60,14 @@ class StepsProgress:
     @property
     def fraction(self) -> float:
         return 1.0 - self._left / self._work.steps if self._left > 0.0 else 1.0
+
+    @property
+    def done(self) -> float:
+        return self._work.steps - self._left
+
+    @property
+    def left(self) -> float:
+        return self._left
 
     @property
     def belief(self) -> SpeedModel:

@@ -1,0 +1,277 @@
+"""The `yard` policy beside the others, on the traces that they were published with.
+
+    python benchmarks/yard.py [--only elastic|ablation|rigid] [--quick] [--write]
+
+Prints a table per question; ends with 1 when `yard` is not as far ahead as it should be, with 0
+otherwise and where the traces are absent. Mixed clusters: `mixed.py`.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import mean
+
+from measure import Task, run_each
+from modelyard.simulate.compare import cores
+from reproduce import TIRESIAS_OF_POLLUX
+from table import Table, write_section
+from traces import GITTINS, PHILLY, Played, Run, play, traces_folder
+
+WORKLOADS = (1, 2, 3, 4)
+DECLARED = "yard:declared=true"
+OWN_ONLY = "yard:history=false"
+#: Mean of workloads 1 to 4: what `yard` must reach without and with declared lengths.
+MEAN_AIMS = {"yard": 2_320.0, DECLARED: 2_060.0}
+WORST_FAIRNESS = 1.5
+INTERFERENCE, INTERFERENCE_TOLERANCE = 0.5, 0.05
+
+#: Each idea left out or replaced, everything else as it is.
+ABLATIONS = {
+    "all of it": "",
+    "no history: own measurements and age only": "history=false",
+    "growth to twice the largest size tried": "growth=2",
+    "speed-ups as they are, without the root": "concavity=1.0",
+    "every change of size for free": "hold_restarts=1e9",
+    "all jobs worth the same": "ranked=false",
+    "no redress for jobs that fall behind": "redress=0.0",
+}
+
+RIGID = {
+    "ITP 06": ("itp/cluster06.csv.gz", 12, 8),
+    # As many nodes as give each trace about the load of the first.
+    "ITP 01": ("itp/cluster01.csv.gz", 8, 8),
+    "ITP 03": ("itp/cluster03.csv.gz", 19, 8),
+    "Philly": (PHILLY, 64, 8),
+}
+RIGID_POLICIES = ("tiresias-las", GITTINS, "srsf", "yard")
+ITP_06_SECONDS = 50_000.0
+BELOW_GITTINS = 0.9
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """One promise, and whether it was kept."""
+
+    text: str
+    kept: bool
+
+
+@dataclass(slots=True)
+class Part:
+    """A table and what it has to show."""
+
+    name: str
+    table: Table
+    verdicts: list[Verdict]
+
+
+def _workload(number: int, policy: str, interference: float = 0.0) -> Run:
+    trace = f"pollux/workloads/workload-{number}.csv"
+    return Run(trace, 16, 4, policy, 60.0, 30.0, interference=interference)
+
+
+def _play_all(
+    folder: Path, runs: Sequence[Run], workers: int, show: Callable[[int, Played], None]
+) -> list[Played]:
+    tasks = [Task(f"{run.policy} {Path(run.trace).name}", play, (folder, run)) for run in runs]
+    found: dict[int, Played] = {}
+    for place, played in run_each(tasks, workers=workers):
+        found[place] = played
+        show(place, played)
+    return [found[place] for place in range(len(runs))]
+
+
+def _quietly(place: int, played: Played) -> None:
+    """For tables whose rows are made of several runs."""
+
+
+def elastic(folder: Path, workers: int, *, quick: bool) -> Part:
+    """Pollux's workloads: everyone, with and without declared lengths and interference."""
+    policies = (TIRESIAS_OF_POLLUX, "optimus", "pollux", "sia", OWN_ONLY, "yard", DECLARED)
+    numbers = WORKLOADS[:1] if quick else WORKLOADS
+    if quick:
+        policies = ("pollux", "yard")
+    runs = [_workload(number, policy) for policy in policies for number in numbers]
+    runs += [_workload(number, "yard", INTERFERENCE) for number in numbers]
+    table = Table(
+        "Pollux workloads, 160 elastic jobs on 16 × 4, rounds of 60 s, restart 30 s",
+        {"policy": 20, "workload": 8, "disturbed": 9, "mean JCT": 8, "p99": 7, "worst ρ": 7},
+        words=("policy",),
+    )
+    table.begin()
+
+    def show(place: int, played: Played) -> None:
+        run = runs[place]
+        number = run.trace.removesuffix(".csv")[-1]
+        table.add(
+            _short(run.policy),
+            number,
+            f"{run.interference:.0%}" if run.interference else "",
+            f"{played.jct_mean_seconds:,.0f}",
+            f"{played.jct_p99_seconds:,.0f}",
+            f"{played.worst_fairness:.2f}",
+            place=place,
+        )
+
+    played = _play_all(folder, runs, workers, show)
+    by_policy: dict[tuple[str, float], list[Played]] = {}
+    for run, one in zip(runs, played, strict=True):
+        by_policy.setdefault((run.policy, run.interference), []).append(one)
+    for (policy, interference), rows in by_policy.items():
+        table.add(
+            _short(policy),
+            "mean",
+            f"{interference:.0%}" if interference else "",
+            f"{mean(one.jct_mean_seconds for one in rows):,.0f}",
+            f"{mean(one.jct_p99_seconds for one in rows):,.0f}",
+            f"{max(one.worst_fairness for one in rows):.2f}",
+        )
+    verdicts = [] if quick else _elastic_verdicts(by_policy)
+    return Part("elastic", table, verdicts)
+
+
+def _elastic_verdicts(by_policy: dict[tuple[str, float], list[Played]]) -> list[Verdict]:
+    pollux = by_policy["pollux", 0.0]
+    verdicts = []
+    for policy, aim in MEAN_AIMS.items():
+        rows = by_policy[policy, 0.0]
+        average = mean(one.jct_mean_seconds for one in rows)
+        verdicts.append(Verdict(f"{policy}: mean {average:,.0f} s, aim {aim:,.0f}", average <= aim))
+        ahead = [
+            ours.jct_mean_seconds < theirs.jct_mean_seconds
+            for ours, theirs in zip(rows, pollux, strict=True)
+        ]
+        verdicts.append(Verdict(f"{policy}: below pollux on {sum(ahead)} of 4", all(ahead)))
+        tails = [
+            ours.jct_p99_seconds / theirs.jct_p99_seconds
+            for ours, theirs in zip(rows, pollux, strict=True)
+        ]
+        told = ", ".join(f"{ratio:.2f}" for ratio in tails)
+        verdicts.append(Verdict(f"{policy}: p99 over pollux's {told}", max(tails) <= 1.0))
+        worst = max(one.worst_fairness for one in rows)
+        verdicts.append(
+            Verdict(f"{policy}: worst ρ {worst:.2f}, aim {WORST_FAIRNESS}", worst <= WORST_FAIRNESS)
+        )
+    calm = mean(one.jct_mean_seconds for one in by_policy["yard", 0.0])
+    disturbed = mean(one.jct_mean_seconds for one in by_policy["yard", INTERFERENCE])
+    change = disturbed / calm - 1.0
+    verdicts.append(
+        Verdict(
+            f"yard: {change:+.1%} with {INTERFERENCE:.0%} interference",
+            abs(change) <= INTERFERENCE_TOLERANCE,
+        )
+    )
+    return verdicts
+
+
+def ablation(folder: Path, workers: int, *, quick: bool) -> Part:
+    """What each idea is worth, on Pollux's workloads with and without declared lengths."""
+    numbers = WORKLOADS[:1] if quick else WORKLOADS
+    wanted = list(ABLATIONS.items())[:2] if quick else list(ABLATIONS.items())
+    lengths = ("", "declared=true")
+    runs = [
+        _workload(number, ":".join(filter(None, ("yard", options, length))))
+        for _, options in wanted
+        for length in lengths
+        for number in numbers
+    ]
+    table = Table(
+        "What each idea is worth: mean JCT in seconds over Pollux workloads",
+        {"without": 44, "lengths unknown": 8, "change": 7, "declared": 8, "change ": 7},
+        words=("without",),
+    )
+    table.begin()
+    played = _play_all(folder, runs, workers, _quietly)
+    means = [
+        mean(one.jct_mean_seconds for one in played[start : start + len(numbers)])
+        for start in range(0, len(played), len(numbers))
+    ]
+    for row, (text, _) in enumerate(wanted):
+        cells = []
+        for column in range(len(lengths)):
+            figure, whole = means[row * len(lengths) + column], means[column]
+            cells += [f"{figure:,.0f}", f"{figure / whole - 1.0:+.1%}" if row else ""]
+        table.add(text, *cells)
+    return Part("ablation", table, [])
+
+
+def rigid(folder: Path, workers: int, *, quick: bool) -> Part:
+    """Rigid jobs of unknown length: least attained service, Gittins and the oracle beside."""
+    wanted = dict(list(RIGID.items())[:1]) if quick else RIGID
+    runs = [
+        Run(trace, nodes, devices, policy)
+        for trace, nodes, devices in wanted.values()
+        for policy in RIGID_POLICIES
+    ]
+    labels = [label for label in wanted for _ in RIGID_POLICIES]
+    table = Table(
+        "Rigid jobs of unknown length (srsf is told the lengths), mean JCT in seconds",
+        {"trace": 8, "cluster": 7, "policy": 16, "mean JCT": 9, "p99": 11, "CPU s": 6},
+        words=("trace", "policy"),
+    )
+    table.begin()
+
+    def show(place: int, played: Played) -> None:
+        run = runs[place]
+        table.add(
+            labels[place],
+            f"{run.nodes} × {run.devices_per_node}",
+            _short(run.policy),
+            f"{played.jct_mean_seconds:,.0f}",
+            f"{played.jct_p99_seconds:,.0f}",
+            f"{played.cpu_seconds:.1f}",
+            place=place,
+        )
+
+    played = _play_all(folder, runs, workers, show)
+    verdicts = []
+    for label in wanted:
+        found = {
+            run.policy: one.jct_mean_seconds
+            for run, one, of in zip(runs, played, labels, strict=True)
+            if of == label
+        }
+        ratio = found["yard"] / found[GITTINS]
+        verdicts.append(Verdict(f"{label}: {ratio:.2f} of Gittins", ratio <= BELOW_GITTINS))
+        if label == "ITP 06":
+            text = f"{label}: {found['yard']:,.0f} s, aim {ITP_06_SECONDS:,.0f}"
+            verdicts.append(Verdict(text, found["yard"] <= ITP_06_SECONDS))
+    return Part("rigid", table, verdicts)
+
+
+def _short(policy: str) -> str:
+    """Without options that only say how the authors ran it."""
+    return policy if policy.startswith("yard") else policy.partition(":")[0]
+
+
+PARTS = (elastic, ablation, rigid)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--only", choices=[part.__name__ for part in PARTS])
+    parser.add_argument("--workers", type=int, default=cores(), help="runs at the same time")
+    parser.add_argument("--quick", action="store_true", help="little of each, to see that it works")
+    parser.add_argument("--write", action="store_true", help="update docs/benchmarks.md")
+    chosen = parser.parse_args()
+    folder = traces_folder()
+    broken = 0
+    for make in PARTS:
+        if chosen.only not in (None, make.__name__):
+            continue
+        part = make(folder, chosen.workers, quick=chosen.quick)
+        print()
+        for verdict in part.verdicts:
+            print(f"{'ok  ' if verdict.kept else 'MISS'}  {verdict.text}")
+            broken += not verdict.kept
+        if chosen.write:
+            lines = [f"- {'kept' if v.kept else '**missed**'}: {v.text}" for v in part.verdicts]
+            write_section(f"yard-{part.name}", [part.table.markdown(), "\n".join(lines)])
+    return 1 if broken else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

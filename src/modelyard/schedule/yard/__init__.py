@@ -1,0 +1,1 @@
+"""The policy `yard`: see `policy.py`."""

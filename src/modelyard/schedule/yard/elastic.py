@@ -1,0 +1,122 @@
+"""Sizes and places of jobs that may grow and shrink, on devices of one kind.
+
+The sum of weight × √speed-up is maximised, speed-up being goodput against that on the fewest
+devices. The root stands for what a single moment does not show: who gets little now is served
+later, so the last device of a large share is worth less than its present speed. Sizes come from an
+exact knapsack and places from a layout in which no two distributed jobs share a node
+(`fittest.py`), so that they do not slow each other down.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from modelyard.schedule.fittest import Candidate, fittest
+from modelyard.schedule.jobs import FloatArray
+from modelyard.schedule.pools import Pool, admitted, goodputs
+from modelyard.schedule.sizing import allowed_kinds
+from modelyard.schedule.view import View
+from modelyard.spec.allocation import Allocation
+
+
+@dataclass(frozen=True)
+class Sizing:
+    """How boldly sizes change."""
+
+    #: Beyond what was measured, speeds are a guess: a job may have a node, and then so many times
+    #: the largest size tried. Doubling would not do: two nodes are often slower than one, so that
+    #: a job would stay on one for ever although four are three times as fast.
+    growth: int = 4
+    #: The exponent of the speed-up; between 1/4 and 3/4 hardly anything changes.
+    concavity: float = 0.5
+    #: A size is expected to last for so many times the cost of a restart.
+    hold_restarts: float = 10.0
+    #: The exponent of what a job suffers in being worth more than its rank; 0 leaves it alone.
+    redress: float = 2.0
+
+    def __post_init__(self) -> None:
+        if self.growth < 1:
+            raise ValueError(
+                f"growth is {self.growth}: a job keeps its size at least, so give 1 or more"
+            )
+        if not 0.0 < self.concavity <= 1.0:
+            raise ValueError(f"concavity is {self.concavity}: give an exponent above 0, at most 1")
+        if not self.hold_restarts >= 1.0:
+            raise ValueError(f"hold_restarts is {self.hold_restarts}: give 1 or more")
+        if not self.redress >= 0.0:
+            raise ValueError(f"redress is {self.redress}: give an exponent, 0 or more")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Standing:
+    """What is to be decided by, one row per job. Work in seconds at the smallest size."""
+
+    worth: FloatArray
+    done: FloatArray
+    left: FloatArray
+
+
+def elastic(view: View, standing: Standing, sizing: Sizing) -> dict[int, Allocation]:
+    """Who should run where, by position; jobs left out should not run.
+
+    Where priorities differ and not all jobs fit at once, those of the highest come in first.
+    """
+    limits = {
+        name: maximum
+        for name in view.jobs.tenants
+        if (maximum := view.tenant(name).maximum) is not None
+    }
+    pool = Pool.of(view, 0, len(view.jobs))
+    candidates = [
+        _candidate(view, pool, at, standing, sizing)
+        for at in admitted(view, np.argsort(-standing.worth, kind="stable").tolist(), pool.capacity)
+    ]
+    return fittest([one for one in candidates if one is not None], pool.available, limits)
+
+
+def _candidate(
+    view: View, pool: Pool, at: int, standing: Standing, sizing: Sizing
+) -> Candidate | None:
+    jobs = view.jobs
+    card, knowledge, held = jobs.card(at), jobs.knowledge(at), jobs.allocation(at)
+    if not allowed_kinds(view, card):
+        return None
+    smallest = max(card.min_devices, 1)
+    tried = max(sizing.growth * knowledge.largest_tried(), pool.width)
+    largest = min(max(tried, smallest), card.max_devices, pool.largest)
+    speed = goodputs(knowledge.belief, pool, largest)
+    packed = np.where(np.arange(largest + 1) < smallest, 0.0, speed.packed)
+    running = np.flatnonzero(packed)
+    if not len(running):
+        return None
+    reference = float(packed[running[0]])
+    harm = _harm(view, at, standing, speed.fair / reference)
+    weight = float(standing.worth[at]) * math.pow(harm, sizing.redress)
+    kept = 1.0 - 1.0 / sizing.hold_restarts if view.restart_seconds > 0.0 else 1.0
+
+    def cost_of(given: Allocation) -> float:
+        speedup = speed.at(given.counts) / reference
+        speedup *= 1.0 if given == held else kept
+        return -weight * math.pow(speedup, sizing.concavity)
+
+    costs = -weight * (packed / reference * kept) ** sizing.concavity
+    costs[packed <= 0.0] = np.inf
+    costs[0] = 0.0
+    if held is not None and held.devices < len(costs):
+        costs[held.devices] = min(costs[held.devices], cost_of(held))
+    return Candidate(at, card.tenant, held, costs, cost_of)
+
+
+def _harm(view: View, at: int, standing: Standing, fair_speed: float) -> float:
+    """Finish-time fairness to come, 1 where the job is no worse off than on a share of its own.
+
+    As if it had its fair share from now on, against having had it all the time.
+    """
+    age = view.now - float(view.jobs.submitted[at])
+    left = float(standing.left[at]) / fair_speed
+    alone = float(standing.done[at]) / fair_speed + left
+    alone += view.restart_seconds + view.round_seconds
+    return max(1.0, (age + left) / alone)
