@@ -13,6 +13,10 @@ STAMP := $(VENV)/.installed
 # The matrices here are tiny: more threads for each of them only get in each other's way.
 export OPENBLAS_NUM_THREADS ?= 1
 
+# Installed first and with pip, which finds the small build for machines without an accelerator; uv
+# then leaves it alone. The same as in pyproject.toml.
+TORCH := torch==2.13.0
+
 # Quiet unless asked: `make test V=1` echoes every command.
 ifndef V
 .SILENT:
@@ -46,7 +50,8 @@ $(STAMP): pyproject.toml constraints.txt
 	test -x $(BIN)/python || { echo "creating $(VENV)"; $(PYTHON) -m venv $(VENV); }
 	echo "installing Modelyard and its tools into $(VENV)"
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt uv
-	$(BIN)/uv pip install --quiet --python $(BIN)/python --editable '.[dev]' \
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check '$(TORCH)'
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --editable '.[dev,train]' \
 	  --constraint constraints.txt --build-constraint constraints.txt --compile-bytecode
 	touch $@
 
@@ -80,6 +85,7 @@ bench-reproduce: setup ## published results of the policies against ours
 
 bench-yard: setup ## the yard policy beside the others, on their own traces
 	$(BIN)/python benchmarks/yard.py
+	$(BIN)/python benchmarks/mixed.py
 
 bench-dl2: setup ## the learning scheduler on workloads it has not seen
 	$(BIN)/python benchmarks/dl2.py
