@@ -8,6 +8,8 @@ from pathlib import Path
 from modelyard.errors import UnknownName
 
 EVERY_POLICY = "all"
+#: Used where nobody says which.
+DEFAULT_POLICY = "yard"
 
 
 def chosen_policies(

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from modelyard.cli.choice import DEFAULT_POLICY
 from modelyard.cli.output import output_option
 from modelyard.cli.scenario import WorldOptions, world_options
 from modelyard.units import format_duration, parse_duration
@@ -35,7 +36,8 @@ NOT_FOR_WHY = frozenset(
     "--policy",
     "policy_texts",
     multiple=True,
-    required=True,
+    default=(DEFAULT_POLICY,),
+    show_default=True,
     metavar="A,B,C",
     help="Policies with their options, such as fifo,las:limits=3600; 'all' for every one.",
 )

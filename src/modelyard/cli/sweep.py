@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import click
 
+from modelyard.cli.choice import DEFAULT_POLICY
 from modelyard.cli.scenario import WorldOptions, world_options
 from modelyard.errors import InputError, Problem
 from modelyard.units import parse_duration
@@ -27,7 +28,8 @@ _Read = TypeVar("_Read")
     "--policies",
     "policy_texts",
     multiple=True,
-    required=True,
+    default=(DEFAULT_POLICY,),
+    show_default=True,
     metavar="A,B,C",
     help="Policies with their options, such as fifo,las:limits=3600; 'all' for every one.",
 )

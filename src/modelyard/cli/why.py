@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from modelyard.cli.choice import DEFAULT_POLICY
 from modelyard.cli.output import counted, output_option, print_json
 from modelyard.cli.scenario import WorldOptions, world_options
 from modelyard.errors import InputError, UnknownName
@@ -22,7 +23,13 @@ if TYPE_CHECKING:
 @click.command()
 @world_options
 @click.argument("job", required=False)
-@click.option("--policy", "policy_text", required=True, help="One policy, with its options.")
+@click.option(
+    "--policy",
+    "policy_text",
+    default=DEFAULT_POLICY,
+    show_default=True,
+    help="One policy, with its options.",
+)
 @click.option(
     "--at", required=True, metavar="TIME", help="On the clock of the trace, such as 90m or 1d6h."
 )

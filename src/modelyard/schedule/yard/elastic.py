@@ -1,9 +1,9 @@
 """Sizes and places of jobs that may grow and shrink, on devices of one kind.
 
-The sum of weight × √speed-up is maximised, speed-up being goodput against that on the fewest
-devices. The root stands for what a single moment does not show: who gets little now is served
-later, so the last device of a large share is worth less than its present speed. Sizes come from an
-exact knapsack and places from a layout in which no two distributed jobs share a node
+The sum of worth × smallest size × √speed-up is maximised, speed-up being goodput against that at
+the smallest size. The root stands for what a single moment does not show: who gets little now is
+served later, so the last device of a large share is worth less than its present speed. Sizes come
+from an exact knapsack and places from a layout in which no two distributed jobs share a node
 (`fittest.py`), so that they do not slow each other down.
 """
 
@@ -54,6 +54,7 @@ class Sizing:
 class Standing:
     """What is to be decided by, one row per job. Work in seconds at the smallest size."""
 
+    #: of a device-second's worth of progress
     worth: FloatArray
     done: FloatArray
     left: FloatArray
@@ -93,8 +94,9 @@ def _candidate(
     if not len(running):
         return None
     reference = float(packed[running[0]])
-    harm = _harm(view, at, standing, speed.fair / reference)
-    weight = float(standing.worth[at]) * math.pow(harm, sizing.redress)
+    fair_speed = speed.fair / reference * min(pool.fair / smallest, 1.0)
+    harm = _harm(view, at, standing, fair_speed)
+    weight = smallest * float(standing.worth[at]) * math.pow(harm, sizing.redress)
     kept = 1.0 - 1.0 / sizing.hold_restarts if view.restart_seconds > 0.0 else 1.0
 
     def cost_of(given: Allocation) -> float:

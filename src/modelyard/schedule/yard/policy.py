@@ -41,6 +41,8 @@ OVERDUE = 1e6
 #: The exact search for sizes grows with the square of the devices; beyond so many the market of
 #: `mixed.py` decides, which grows with the jobs.
 MOST_EXACT_DEVICES = 256
+#: Where no rounds are set, jobs that may grow are looked at again so often.
+REVIEW_SECONDS = 300.0
 #: A job that is about to end has some seconds left all the same.
 LEAST_SECONDS = 1.0
 
@@ -70,17 +72,26 @@ class Yard:
         return changes_with_riders(view, mixed(view, self._ends_per_second(view), share=self.share))
 
     def next_change(self, view: View) -> float:
-        """When another job comes first, where that is all there is to decide.
-
-        Elsewhere speeds are measured all the time: that is what rounds are for.
-        """
-        if not len(view.jobs) or not _only_an_order(view):
+        """When another job comes first, or when one that has tried a size may have a larger one."""
+        if not len(view.jobs):
             return NEVER
+        if not _only_an_order(view):
+            waits_for_more = view.round_seconds <= 0.0 and self._may_grow(view)
+            return view.now + REVIEW_SECONDS if waits_for_more else NEVER
         overdue_at = due(view, self.patience_seconds)
         soonest = float(overdue_at[~view.jobs.running & (overdue_at > view.now)].min(initial=NEVER))
         if self.declared:
             return soonest
         return min(soonest, falls_behind(view, self._outlook(view, view.jobs.run_seconds)))
+
+    def _may_grow(self, view: View) -> bool:
+        """Whether a running job is kept small only because larger sizes were not tried yet."""
+        jobs = view.jobs
+        return any(
+            self.sizing.growth * jobs.knowledge(at).largest_tried()
+            < min(jobs.card(at).max_devices, view.cluster.devices)
+            for at in np.flatnonzero(jobs.running).tolist()
+        )
 
     def _cost(self, view: View) -> FloatArray:
         """Device-seconds per end of each job that keeps its size."""
@@ -93,14 +104,13 @@ class Yard:
     def _standing(self, view: View) -> Standing:
         """What a unit of progress of each job is worth to all, and how far it has come."""
         done = _done(view)
-        if self.declared:
-            left = _left(view)
-            ranks = expected_ranks(left[:, None])
-        else:
-            amounts = self._outlook(view, done).left(done)
-            left, ranks = np.median(amounts, axis=1), expected_ranks(amounts)
+        amounts = _left(view)[:, None] if self.declared else self._outlook(view, done).left(done)
+        jobs = view.jobs
+        smallest = [max(jobs.card(at).min_devices, 1) for at in range(len(jobs))]
+        ranks = expected_ranks(amounts * np.array(smallest)[:, None])
         worth = ranks if self.ranked else np.ones(len(ranks))
-        return Standing(np.where(self._overdue(view), OVERDUE * worth, worth), done, left)
+        worth = np.where(self._overdue(view), OVERDUE * worth, worth)
+        return Standing(worth, done, np.median(amounts, axis=1))
 
     def _ends_per_second(self, view: View) -> FloatArray:
         """Ends that a second at the reference brings."""

@@ -16,8 +16,8 @@ from modelyard.schedule.jobs import FloatArray
 def expected_ranks(left: FloatArray) -> FloatArray:
     """Expected ranks, 1 for the longest of jobs whose lengths are known.
 
-    `left` has equally likely amounts of work, jobs × amounts; a known length is so many equal ones.
-    O(jobs × amounts × log): amounts of all jobs are sorted once.
+    `left` has equally likely amounts of work in device-seconds, jobs × amounts; a known length is
+    so many equal ones. O(jobs × amounts × log): amounts of all jobs are sorted once.
     """
     every = left.ravel().copy()
     every.sort()
