@@ -50,8 +50,13 @@ class _Draws:
     elastic: IntArray
 
 
-def moment(devices: int, *, elastic: bool, oracle: bool, seed: int = 0) -> View:
-    """As many jobs as devices; the older half runs, as far as it fits, and the others wait."""
+def moment(
+    devices: int, *, elastic: bool, oracle: bool, seed: int = 0, jobs: int | None = None
+) -> View:
+    """As many jobs as devices; the older half runs, as far as it fits, and the others wait.
+
+    `jobs` shows only the first so many of them.
+    """
     cluster = uniform_cluster(devices // DEVICES_PER_NODE, DEVICES_PER_NODE)
     draw = np.random.default_rng(seed)
     drawn = _draws(draw, devices)
@@ -77,7 +82,7 @@ def moment(devices: int, *, elastic: bool, oracle: bool, seed: int = 0) -> View:
     return View(
         now=now,
         cluster=cluster,
-        jobs=JobTable(book, np.arange(devices, dtype=np.int64), now),
+        jobs=JobTable(book, np.arange(jobs or devices, dtype=np.int64), now),
         available=cluster.capacity,
         free=free,
         round_seconds=ROUND_SECONDS,

@@ -17,9 +17,11 @@ from statistics import mean
 from measure import Task, run_each
 from modelyard.simulate.compare import cores
 from reproduce import TIRESIAS_OF_POLLUX
-from table import Table, write_section
+from table import PAGE, Table, write_section
 from traces import GITTINS, PHILLY, Played, Run, play, traces_folder
 
+#: Where the ideas are explained.
+CONCEPT = PAGE.parent / "concepts" / "yard.md"
 WORKLOADS = (1, 2, 3, 4)
 DECLARED = "yard:declared=true"
 OWN_ONLY = "yard:history=false"
@@ -66,6 +68,7 @@ class Part:
     name: str
     table: Table
     verdicts: list[Verdict]
+    page: Path = PAGE
 
 
 def _workload(number: int, policy: str, interference: float = 0.0) -> Run:
@@ -195,7 +198,7 @@ def ablation(folder: Path, workers: int, *, quick: bool) -> Part:
             figure, whole = means[row * len(lengths) + column], means[column]
             cells += [f"{figure:,.0f}", f"{figure / whole - 1.0:+.1%}" if row else ""]
         table.add(text, *cells)
-    return Part("ablation", table, [])
+    return Part("ablation", table, [], CONCEPT)
 
 
 def rigid(folder: Path, workers: int, *, quick: bool) -> Part:
@@ -269,7 +272,8 @@ def main() -> int:
             broken += not verdict.kept
         if chosen.write:
             lines = [f"- {'kept' if v.kept else '**missed**'}: {v.text}" for v in part.verdicts]
-            write_section(f"yard-{part.name}", [part.table.markdown(), "\n".join(lines)])
+            parts = [part.table.markdown(), *(["\n".join(lines)] if lines else [])]
+            write_section(f"yard-{part.name}", parts, part.page)
     return 1 if broken else 0
 
 

@@ -112,7 +112,7 @@ def exists(words: list[str]) -> bool:
 @cache
 def make_targets() -> set[str]:
     text = (REPOSITORY / "Makefile").read_text(encoding="utf-8")
-    return set(re.findall(r"^([a-z][a-z-]*):", text, re.M))
+    return set(re.findall(r"^([a-z][a-z0-9-]*):", text, re.M))
 
 
 @cache

@@ -36,7 +36,7 @@ def called_as() -> str:
     if shutil.which("yard"):
         return "yard"
     path = os.path.relpath(sys.argv[0])
-    return path if os.access(path, os.X_OK) else "yard"
+    return path if os.path.basename(path) == "yard" and os.access(path, os.X_OK) else "yard"
 
 
 def counted(number: int, noun: str) -> str:

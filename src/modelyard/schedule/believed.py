@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from modelyard.schedule.view import View
 from modelyard.spec.allocation import Allocation, Footprint, footprint, packed_counts
 from modelyard.spec.cluster import Cluster
@@ -57,7 +55,6 @@ class Beliefs:
     def _ask(self, model: SpeedModel, kind: int, sizes: Sequence[int]) -> list[float]:
         if isinstance(model, GoodputModel) and len(sizes) > 1:
             # One vectorised search over batch sizes instead of one per size.
-            nodes = [-(-size // self._widest[kind]) for size in sizes]
-            answers: list[float] = model.optimise(np.asarray(nodes), np.asarray(sizes))[0].tolist()
-            return answers
+            nodes = tuple(-(-size // self._widest[kind]) for size in sizes)
+            return model.goodputs(nodes, tuple(sizes))
         return [model.goodput(self.footprint(kind, size)) for size in sizes]

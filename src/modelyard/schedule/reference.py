@@ -25,8 +25,9 @@ def reference_goodput(cluster: Cluster, card: JobCard, knowledge: Knowledge) -> 
 
 def seconds_done(cluster: Cluster, card: JobCard, knowledge: Knowledge) -> float:
     """What the work done so far takes at the reference."""
-    rate = reference_goodput(cluster, card, knowledge)
-    return knowledge.done / rate if rate > 0.0 else 0.0
+    done = knowledge.done
+    rate = reference_goodput(cluster, card, knowledge) if done > 0.0 else 0.0
+    return done / rate if rate > 0.0 else 0.0
 
 
 def seconds_left(cluster: Cluster, card: JobCard, knowledge: Knowledge) -> float:

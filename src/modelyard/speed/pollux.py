@@ -54,6 +54,8 @@ BATCH_CANDIDATES = 50
 ROUNDING_SLACK = 1e-8
 #: grids of candidates are made for at least so many replicas, so that few are ever made
 SMALLEST_GRID_REPLICAS = 64
+#: whoever asks for so many sizes at once asks again as noise changes: their step times are kept
+WHOLE_TABLE_SIZES = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -384,6 +386,9 @@ class GoodputModel:
     _tables: dict[tuple[int, int], FloatArray] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
+    _answers: dict[tuple[tuple[int, ...], tuple[int, ...]], list[float]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     def optimise(
         self, nodes: npt.ArrayLike, replicas: npt.ArrayLike
@@ -395,8 +400,11 @@ class GoodputModel:
             raise ValueError("optimise needs 1 <= nodes <= replicas")
         grid = candidate_grid(self.limits, int(replicas.max(initial=1)))
         local, accumulation, scale, valid = (part[:, replicas - 1] for part in grid)
-        by_nodes = _grid_seconds(self.times, self.limits, grid.scale.shape[1])
-        seconds = by_nodes[(nodes > 1).astype(np.int64), :, replicas - 1].T
+        if replicas.size >= WHOLE_TABLE_SIZES:
+            by_nodes = _grid_seconds(self.times, self.limits, grid.scale.shape[1])
+            seconds = by_nodes[(nodes > 1).astype(np.int64), :, replicas - 1].T
+        else:
+            seconds = self.times.step_seconds(nodes, replicas, local, accumulation)
         goodput = np.where(valid, self.noise.gain(scale) / seconds, 0.0)
         best = goodput.argmax(axis=0), np.arange(replicas.size)
         chosen = goodput[best], local[best], accumulation[best]
@@ -425,10 +433,17 @@ class GoodputModel:
         table.setflags(write=False)
         return table
 
+    def goodputs(self, nodes: tuple[int, ...], replicas: tuple[int, ...]) -> list[float]:
+        """Units per second of several placements at once; answers are kept."""
+        found = self._answers.get((nodes, replicas))
+        if found is None:
+            found = self._answers[nodes, replicas] = self.optimise(nodes, replicas)[0].tolist()
+        return found
+
     def goodput(self, at: Footprint) -> float:
         if not at.counts:
             return 0.0
-        return float(self.optimise([at.nodes], [at.devices])[0][0]) * (1.0 - at.slowdown)
+        return self.goodputs((at.nodes,), (at.devices,))[0] * (1.0 - at.slowdown)
 
     def step_seconds(self, at: Footprint) -> float:
         if self.goodput(at) <= 0.0:
