@@ -22,6 +22,11 @@ from modelyard.schedule.view import View
 from modelyard.spec.allocation import Allocation
 
 
+#: Beyond this, harm counts no more: a short job that waits for a few rounds would come before
+#: everyone, and then the next one.
+LARGEST_HARM = 1.5
+
+
 @dataclass(frozen=True)
 class Sizing:
     """How boldly sizes change."""
@@ -71,11 +76,18 @@ def elastic(view: View, standing: Standing, sizing: Sizing) -> dict[int, Allocat
         if (maximum := view.tenant(name).maximum) is not None
     }
     pool = Pool.of(view, 0, len(view.jobs))
-    candidates = [
-        _candidate(view, pool, at, standing, sizing)
-        for at in admitted(view, np.argsort(-standing.worth, kind="stable").tolist(), pool.capacity)
-    ]
-    return fittest([one for one in candidates if one is not None], pool.available, limits)
+    found = (_candidate(view, pool, at, standing, sizing) for at in range(len(view.jobs)))
+    candidates = {one.at: one for one in found if one is not None}
+    by_density = sorted(candidates, key=lambda at: _least_cost_per_device(candidates[at]))
+    taking_part = admitted(view, by_density, pool.capacity)
+    return fittest([candidates[at] for at in taking_part], pool.available, limits)
+
+
+def _least_cost_per_device(candidate: Candidate) -> float:
+    """At the smallest size; the less, the more a job gains by each device."""
+    costs = candidate.costs
+    smallest = int((np.isfinite(costs[1:])).argmax()) + 1
+    return float(costs[smallest]) / smallest
 
 
 def _candidate(
@@ -121,4 +133,4 @@ def _harm(view: View, at: int, standing: Standing, fair_speed: float) -> float:
     left = float(standing.left[at]) / fair_speed
     alone = float(standing.done[at]) / fair_speed + left
     alone += view.restart_seconds + view.round_seconds
-    return max(1.0, (age + left) / alone)
+    return min(max(1.0, (age + left) / alone), LARGEST_HARM)
