@@ -27,7 +27,15 @@ QUICK_SIZES = (16, 64)
 AIM_DEVICES = 2_048
 AIM_SECONDS = 0.05
 #: Sia's aim is the time of the paper; the others that search or solve have none yet.
-OTHER_AIMS = {"sia": 1.0, "gavel": None, "gavel-throughput": None, "optimus": None, "pollux": None}
+OTHER_AIMS = {
+    "sia": 1.0,
+    "yard": 1.0,
+    "dl2": None,
+    "gavel": None,
+    "gavel-throughput": None,
+    "optimus": None,
+    "pollux": None,
+}
 
 REPETITIONS = 7
 #: Repetitions end when a policy has used this much, but there are always two.

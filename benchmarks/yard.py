@@ -1,6 +1,6 @@
 """The `yard` policy beside the others, on the traces that they were published with.
 
-    python benchmarks/yard.py [--only elastic|ablation|rigid] [--quick] [--write]
+    python benchmarks/yard.py [--only elastic|ablation|rigid|decisions] [--quick] [--write]
 
 Prints a table per question; ends with 1 when `yard` is not as far ahead as it should be, with 0
 otherwise and where the traces are absent. Mixed clusters: `mixed.py`.
@@ -9,13 +9,16 @@ otherwise and where the traces are absent. Mixed clusters: `mixed.py`.
 from __future__ import annotations
 
 import argparse
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import mean
+from statistics import mean, median
 
-from measure import Task, run_each
+from measure import Task, peak_bytes, run_each
+from modelyard.schedule.yard.policy import yard
 from modelyard.simulate.compare import cores
+from moments import moment
 from reproduce import TIRESIAS_OF_POLLUX
 from table import PAGE, Table, write_section
 from traces import GITTINS, PHILLY, Played, Run, play, traces_folder
@@ -50,6 +53,11 @@ RIGID = {
 }
 RIGID_POLICIES = ("tiresias-las", GITTINS, "srsf", "yard")
 ITP_06_SECONDS = 50_000.0
+
+#: Devices and jobs; seconds that a decision may take.
+DECISION_SIZES = ((64, 64), (256, 256), (512, 512), (2_048, 1_024), (10_000, 5_000))
+DECISION_AIMS = {64: 0.1, 10_000: 1.0}
+DECISIONS = 5
 BELOW_GITTINS = 0.9
 
 
@@ -97,7 +105,7 @@ def elastic(folder: Path, workers: int, *, quick: bool) -> Part:
     numbers = WORKLOADS[:1] if quick else WORKLOADS
     if quick:
         policies = ("pollux", "yard")
-    runs = [_workload(number, policy) for policy in policies for number in numbers]
+    runs = [_workload(number, text) for text in policies for number in numbers]
     runs += [_workload(number, "yard", INTERFERENCE) for number in numbers]
     table = Table(
         "Pollux workloads, 160 elastic jobs on 16 × 4, rounds of 60 s, restart 30 s",
@@ -245,12 +253,62 @@ def rigid(folder: Path, workers: int, *, quick: bool) -> Part:
     return Part("rigid", table, verdicts)
 
 
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """CPU seconds of the first decision, of later ones (median), and the most memory held."""
+
+    first_seconds: float
+    later_seconds: float
+    peak_bytes: int
+
+
+def decide(devices: int, jobs: int) -> Decided:
+    """Half of the jobs elastic, each with a speed of its own; see `moments.py`."""
+    view = moment(devices, elastic=True, oracle=False, jobs=jobs)
+    made = yard()
+    seconds = []
+    for _ in range(DECISIONS):
+        began = time.process_time()
+        made.decide(view)
+        seconds.append(time.process_time() - began)
+    return Decided(seconds[0], median(seconds[1:]), peak_bytes())
+
+
+def decisions(folder: Path, workers: int, *, quick: bool) -> Part:
+    """How long one decision takes, and how that grows."""
+    del folder, workers
+    sizes = DECISION_SIZES[:1] if quick else DECISION_SIZES
+    table = Table(
+        "One decision of yard: CPU milliseconds (later: beliefs that did not change are kept)",
+        {"devices": 8, "jobs": 8, "first": 8, "later": 8, "peak MB": 8},
+    )
+    table.begin()
+    tasks = [Task(f"{devices:,} devices", decide, (devices, jobs)) for devices, jobs in sizes]
+    verdicts = []
+    # One at a time: two would slow each other down.
+    for place, one in run_each(tasks, workers=1):
+        devices, jobs = sizes[place]
+        table.add(
+            f"{devices:,}",
+            f"{jobs:,}",
+            f"{1000 * one.first_seconds:,.0f}",
+            f"{1000 * one.later_seconds:,.0f}",
+            f"{one.peak_bytes / 1e6:,.0f}",
+            place=place,
+        )
+        aim = DECISION_AIMS.get(devices)
+        if aim is not None:
+            text = f"{devices:,} devices: {one.later_seconds:.2f} s, aim {aim:.1f} s"
+            verdicts.append(Verdict(text, one.later_seconds <= aim))
+    return Part("decisions", table, verdicts)
+
+
 def _short(policy: str) -> str:
     """Without options that only say how the authors ran it."""
     return policy if policy.startswith("yard") else policy.partition(":")[0]
 
 
-PARTS = (elastic, ablation, rigid)
+PARTS = (elastic, rigid, decisions, ablation)
 
 
 def main() -> int:

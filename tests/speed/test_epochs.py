@@ -16,6 +16,7 @@ from modelyard.errors import InputError
 from modelyard.simulate.profiles import read_profile
 from modelyard.spec.allocation import Footprint
 from modelyard.speed.epochs import EpochProgress, EpochWork
+from modelyard.speed.notebook import Notebook
 from modelyard.speed.pollux import BatchPlan, GoodputModel, LinearBelief
 from modelyard.speed.profile import (
     ApplicationProfile,
@@ -100,6 +101,45 @@ def test_neighbours_slow_a_job_down_from_the_moment_they_are_known() -> None:
     run.advance(1.0)
     assert run.progress == pytest.approx(15.0)
     assert run.remaining(Footprint("T4", (2,), slowdown=0.5)) == pytest.approx(17.0)
+
+
+def test_with_a_notebook_the_second_job_knows_what_the_first_measured() -> None:
+    notebook = Notebook()
+    first = EpochWork(PLAIN, 20).begin(adapt_batch=True, notebook=notebook)
+    first.place(TWO)
+    first.advance(1.0)
+    second = EpochWork(PLAIN, 20).begin(adapt_batch=True, notebook=notebook)
+    stranger = EpochWork(PLAIN, 20).begin(adapt_batch=True)
+    assert second.largest_tried() == first.largest_tried() == 2
+    assert second.belief.goodput(TWO) == pytest.approx(first.belief.goodput(TWO))
+    assert isinstance(stranger.belief, LinearBelief)
+    assert stranger.largest_tried() == 0
+
+
+def test_what_another_job_learns_changes_the_belief_of_this_one() -> None:
+    notebook = Notebook()
+    first, second = (
+        EpochWork(PLAIN, 20).begin(adapt_batch=True, notebook=notebook) for _ in range(2)
+    )
+    first.place(ONE)
+    first.advance(1.0)
+    before = second.belief
+    assert second.belief is before, "nothing new"
+    first.place(TWO)
+    first.advance(1.0)
+    assert second.belief is not before
+
+
+def test_done_and_left_add_up_to_the_work() -> None:
+    run = EpochWork(PLAIN, 20).begin(adapt_batch=False)
+    whole = run.left
+    assert run.done == 0.0
+    run.place(TWO)
+    run.advance(2.0)
+    assert run.done > 0.0
+    assert run.done + run.left == pytest.approx(whole)
+    drive(run, TWO)
+    assert (run.done, run.left) == (whole, 0.0)
 
 
 def test_where_it_cannot_run_a_job_waits_for_ever() -> None:

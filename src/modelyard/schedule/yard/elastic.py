@@ -21,7 +21,6 @@ from modelyard.schedule.sizing import allowed_kinds
 from modelyard.schedule.view import View
 from modelyard.spec.allocation import Allocation
 
-
 #: Beyond this, harm counts no more: a short job that waits for a few rounds would come before
 #: everyone, and then the next one.
 LARGEST_HARM = 1.5
