@@ -298,8 +298,8 @@ def decisions(folder: Path, workers: int, *, quick: bool) -> Part:
         )
         aim = DECISION_AIMS.get(devices)
         if aim is not None:
-            text = f"{devices:,} devices: {one.later_seconds:.2f} s, aim {aim:.1f} s"
-            verdicts.append(Verdict(text, one.later_seconds <= aim))
+            text = f"{devices:,} devices: {one.first_seconds:.2f} s, aim {aim:.1f} s"
+            verdicts.append(Verdict(text, one.first_seconds <= aim))
     return Part("decisions", table, verdicts)
 
 

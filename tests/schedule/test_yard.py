@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from modelyard.schedule.finished import FinishedJobs
 from modelyard.schedule.invariants import broken_rules
 from modelyard.schedule.jobs import JobBook, JobCard, JobTable
 from modelyard.schedule.registry import policy
-from modelyard.schedule.view import View
+from modelyard.schedule.view import TenantView, View
 from modelyard.schedule.yard.policy import yard
 from modelyard.schedule.yard.ranks import expected_ranks
 from modelyard.simulate.engine import simulate
@@ -20,9 +24,11 @@ from modelyard.simulate.readers import read_workload
 from modelyard.simulate.result import Result
 from modelyard.simulate.scenario import Scenario
 from modelyard.simulate.workload import TraceJob, Workload
-from modelyard.spec.cluster import uniform_cluster
+from modelyard.spec.allocation import Allocation
+from modelyard.spec.cluster import Cluster, Node, uniform_cluster
 from modelyard.speed.amdahl import AmdahlSpeed
-from modelyard.speed.fixed import FixedWork
+from modelyard.speed.fixed import FixedSpeed, FixedWork
+from modelyard.speed.progress import Work
 from modelyard.speed.steps import StepsWork
 
 from .worlds import views
@@ -128,9 +134,124 @@ def test_declared_lengths_put_the_short_elastic_job_first() -> None:
     assert _end(told, "short") < _end(untold, "short")
 
 
+def _view(
+    jobs: Sequence[tuple[JobCard, Work]],
+    *,
+    nodes: tuple[int, ...] = (8,),
+    kinds: tuple[str, ...] = (),
+    running: Mapping[str, Allocation] | None = None,
+    now: float = 1e4,
+    **more: Any,
+) -> View:
+    """Jobs on nodes of so many devices, each of the kind named for it."""
+    named = kinds or ("gpu",) * len(nodes)
+    cluster = Cluster(
+        tuple(
+            Node(f"node{index}", kind, devices)
+            for index, (kind, devices) in enumerate(zip(named, nodes, strict=True))
+        )
+    )
+    book = JobBook(cluster.kinds)
+    free = cluster.capacity.copy()
+    for card, work in jobs:
+        row = book.add(card, work.begin(adapt_batch=False))
+        given = (running or {}).get(card.id)
+        if given is not None:
+            book.allocations[row], book.held[row] = given, given.devices
+            book.first_start[row] = book.mark[row] = book.since[row] = now
+            for node, count in given.parts:
+                free[node] -= count
+    table = JobTable(book, np.arange(len(jobs), dtype=np.int64), now)
+    available = more.pop("available", cluster.capacity)
+    return View(now, cluster, table, available, np.minimum(free, available), **more)
+
+
+def _elastic(name: str, steps: float, *, smallest: int = 1, largest: int = 8, **more: Any) -> Any:
+    speed = AmdahlSpeed(serial=0.05)
+    return JobCard(name, 0.0, smallest, smallest, largest, **more), StepsWork(steps, speed)
+
+
+def _sizes(view: View, variant: str = "yard") -> dict[str, int]:
+    decisions = policy(variant).decide(view)
+    assert broken_rules(view, decisions) == []
+    return {one.job: one.allocation.devices for one in decisions if one.allocation is not None}
+
+
+def test_without_a_node_in_service_nothing_happens() -> None:
+    view = _view([_elastic("a", 100.0)], available=np.zeros(1, dtype=np.int64))
+    assert policy("yard").decide(view) == []
+
+
+@pytest.mark.parametrize("jobs", [5, 40, 200])
+def test_equal_elastic_jobs_leave_few_devices_idle(jobs: int) -> None:
+    """A sweep on more devices than the exact search takes on."""
+    sweep = [_elastic(f"j{index}", 1e5, largest=64) for index in range(jobs)]
+    sizes = _sizes(_view(sweep, nodes=(4,) * 75))
+    assert sum(sizes.values()) >= 0.95 * min(300, 64 * jobs)
+
+
+def test_a_higher_priority_keeps_its_smallest_size() -> None:
+    """Eight short jobs together are worth more than the long one; its priority is higher."""
+    long = JobCard("high", 0.0, 8, 8, 8, priority=1), FixedWork(1e6, 8)
+    short = [_elastic(f"low{index}", 100.0, largest=2) for index in range(8)]
+    held = {"high": Allocation(((0, 8),))}
+    view = _view([long, *short], nodes=(16,), running=held)
+    decisions = policy("yard:declared=true").decide(view)
+    assert "high" not in {one.job for one in decisions}
+
+
+def test_a_tenant_that_may_have_nothing_holds_nobody_up() -> None:
+    barred = JobCard("barred", 0.0, 8, 8, 8, priority=1, tenant="none"), FixedWork(100.0, 8)
+    tenants = {"none": TenantView("none", maximum=0)}
+    assert _sizes(_view([barred, _elastic("open", 100.0)], tenants=tenants)) == {"open": 8}
+
+
+@pytest.mark.parametrize("restart_seconds", [0.0, 30.0])
+def test_an_overdue_gang_comes_first_on_mixed_devices_too(restart_seconds: float) -> None:
+    gang = JobCard("gang", 0.0, 8, 8, 8, kinds=("x",)), FixedWork(1e5, 8)
+    now = 100 * 86_400.0
+    new = [
+        (JobCard(f"new{index}", now - 10.0, 1, 1, 1, kinds=("x",)), FixedWork(50.0, 1))
+        for index in range(8)
+    ]
+    view = _view(
+        [gang, *new], nodes=(8, 1), kinds=("x", "y"), now=now, restart_seconds=restart_seconds
+    )
+    assert _sizes(view) == {"gang": 8}
+
+
+def test_a_job_that_needs_more_than_its_smallest_size_is_not_taken_for_short() -> None:
+    """The long job does nothing on fewer than four devices."""
+    long = JobCard("long", 0.0, 1, 1, 4), StepsWork(1e9, FixedSpeed(4))
+    short = JobCard("short", 0.0, 4, 4, 4), StepsWork(12.0, FixedSpeed(4))
+    view = _view([long, short], nodes=(4, 4), kinds=("x", "y"))
+    both = _view([long, short], nodes=(4,))
+    assert set(_sizes(view, "yard:declared=true")) == {"long", "short"}
+    assert "short" in _sizes(both, "yard:declared=true")
+
+
+def test_short_jobs_get_their_turn_without_rounds_on_mixed_devices() -> None:
+    jobs = (
+        TraceJob("long", 0.0, 1, FixedWork(1e5, 1), kinds=("x",)),
+        TraceJob("short", 1.0, 1, FixedWork(100.0, 1), kinds=("x",)),
+    )
+    cluster = Cluster((Node("a", "x", 1), Node("b", "y", 1)))
+    scenario = Scenario(Workload("two", jobs), cluster, restart_seconds=30.0)
+    assert _end(simulate(scenario, yard()), "short") < 20_000.0
+
+
+def test_restarts_are_not_work() -> None:
+    """Relatives took 20 s; one that has been starting for 45 s has not outlived them."""
+    ended = FinishedJobs(*(np.zeros(50, dtype=np.int64),) * 3, np.full(50, 20.0), np.full(50, 20.0))
+    jobs = [(JobCard(f"j{index}", 0.0, 1, 1, 1), FixedWork(20.0, 1)) for index in range(2)]
+    view = _view(jobs, nodes=(1,), running={"j0": Allocation(((0, 1),))}, finished=ended, now=46.0)
+    view.jobs._book.run_seconds[0] = 46.0
+    assert policy("yard").decide(replace(view, restart_seconds=45.0)) == []
+
+
 @pytest.mark.parametrize(
     ("option", "value"),
-    [("growth", 0), ("concavity", 0.0), ("hold_restarts", 0.5), ("patience_days", 0.0)],
+    [("growth", 0), ("concavity", 0.0), ("hold_restarts", 1.0), ("patience_days", 0.0)],
 )
 def test_options_that_make_no_sense_are_refused(option: str, value: float) -> None:
     with pytest.raises(ValueError, match=option):

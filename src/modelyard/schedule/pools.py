@@ -98,16 +98,20 @@ def _last_positive(goodput: FloatArray) -> float:
 def admitted(view: View, positions: Sequence[int], capacity: int) -> list[int]:
     """Where priorities differ and not all jobs fit at once, those of the highest priority.
 
-    Of equal priority, those that stand first in `positions`.
+    Of equal priority, those that stand first in `positions`; nobody beyond its tenant's maximum.
     """
     jobs = view.jobs
     if len({int(jobs.priority[at]) for at in positions}) < 2:
         return list(positions)
     found = []
     left = capacity
+    allowed: dict[str, int] = {}
     for at in in_order(view, positions):
-        smallest = jobs.card(at).min_devices
-        if smallest <= left:
-            left -= smallest
+        card = jobs.card(at)
+        maximum = view.tenant(card.tenant).maximum
+        own = allowed.setdefault(card.tenant, capacity if maximum is None else maximum)
+        if card.min_devices <= min(left, own):
+            left -= card.min_devices
+            allowed[card.tenant] = own - card.min_devices
             found.append(at)
     return found

@@ -13,14 +13,20 @@ from modelyard.spec.cluster import Cluster
 
 
 def reference_goodput(cluster: Cluster, card: JobCard, knowledge: Knowledge) -> float:
-    """Units of work per second at the smallest size, on the kind that is fastest.
+    """Units of work per second at the smallest size that does any, on the kind that is fastest.
 
     0 where the job is believed to run nowhere.
     """
     belief = knowledge.belief
-    counts = packed_counts(max(card.min_devices, 1), cluster.widest_node)
-    kinds = (kind for kind in card.kinds or cluster.kinds if kind in cluster.kinds)
-    return max((belief.goodput(Footprint(kind, counts)) for kind in kinds), default=0.0)
+    kinds = [kind for kind in card.kinds or cluster.kinds if kind in cluster.kinds]
+    devices = max(card.min_devices, 1)
+    while devices <= card.max_devices:
+        packed = ((kind, packed_counts(devices, cluster.widest_nodes[kind])) for kind in kinds)
+        best = max((belief.goodput(Footprint(*one)) for one in packed), default=0.0)
+        if best > 0.0:
+            return best
+        devices *= 2
+    return 0.0
 
 
 def seconds_done(cluster: Cluster, card: JobCard, knowledge: Knowledge) -> float:

@@ -19,7 +19,7 @@ import numpy as np
 from modelyard.errors import CapacityError, PolicyError
 from modelyard.schedule.finished import FinishedLog
 from modelyard.schedule.invariants import broken_rules
-from modelyard.schedule.jobs import JobBook, JobCard, JobTable
+from modelyard.schedule.jobs import IntArray, JobBook, JobCard, JobTable
 from modelyard.schedule.lane import Lane
 from modelyard.schedule.placement import Strategy, place
 from modelyard.schedule.ranked import Candidate, RankedPolicy
@@ -350,10 +350,12 @@ class Engine:
 
     def _decide(self) -> None:
         if self.scenario.round_seconds:
-            for row in self.active[self.book.held[self.active] > 0].tolist():
-                self._sync(row)
-                self._plan_milestone(row)
-        elif self.waiting == 0 and isinstance(self.policy, RankedPolicy):
+            self._bring_forward(self.active[self.book.held[self.active] > 0])
+        elif not isinstance(self.policy, RankedPolicy):
+            # Others read how far jobs have come; of plain ones the time they ran says it.
+            running = self.book.held[self.active] > 0
+            self._bring_forward(self.active[running & ~self.book.plain[self.active]])
+        elif self.waiting == 0:
             # An order over nobody: a ranked policy never touches jobs that all run.
             if self._shares_links:
                 self._spread_interference()
@@ -372,6 +374,12 @@ class Engine:
         self.recorder.observe(self.now, self.free, self.unused, self.waiting)
         if not self.scenario.round_seconds:
             self._plan_wake(self.policy.next_change(self.view()))
+
+    def _bring_forward(self, rows: IntArray) -> None:
+        """Let jobs work up to this moment."""
+        for row in rows.tolist():
+            self._sync(row)
+            self._plan_milestone(row)
 
     def _decide_in_lane(self, lane: Lane) -> None:
         assert isinstance(self.policy, RankedPolicy)

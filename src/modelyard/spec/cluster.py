@@ -66,9 +66,12 @@ class Cluster:
         return int(self.capacity.sum())
 
     @cached_property
-    def widest_node(self) -> int:
-        """Devices of the largest node."""
-        return int(self.capacity.max())
+    def widest_nodes(self) -> dict[str, int]:
+        """Devices of the largest node of each kind."""
+        widest = dict.fromkeys(self.kinds, 0)
+        for node in self.nodes:
+            widest[node.kind] = max(widest[node.kind], node.devices)
+        return widest
 
     @cached_property
     def index(self) -> dict[str, int]:

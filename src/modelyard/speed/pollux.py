@@ -366,14 +366,6 @@ def _grid_seconds(times: StepTimes, limits: BatchLimits, columns: int) -> FloatA
     return np.stack(seconds)
 
 
-class TabledGoodput(Protocol):
-    """A belief that answers for all sizes at once: what policies that search need."""
-
-    def goodput_table(self, max_nodes: int, max_replicas: int) -> FloatArray:
-        """Units per second by [nodes, replicas]; 0 where no such placement exists. Read only."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class GoodputModel:
     """A job's fitted speed: the best goodput over batch sizes, on any number of replicas."""
@@ -381,7 +373,7 @@ class GoodputModel:
     times: StepTimes
     noise: Noise
     limits: BatchLimits
-    #: what `times` were fitted to; the newest sample of each configuration
+    #: what `times` were fitted to; one sample of each configuration
     samples: tuple[StepSample, ...] = ()
     _tables: dict[tuple[int, int], FloatArray] = field(
         default_factory=dict, init=False, repr=False, compare=False

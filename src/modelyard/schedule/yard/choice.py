@@ -7,6 +7,7 @@ one-dimensional searches; nothing here grows faster than the number of offers.
 
 from __future__ import annotations
 
+import heapq
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -123,8 +124,8 @@ def _price_of_one_size(
 def choose(market: Market, prices: FloatArray, supply: Supply) -> list[Taken]:
     """Who is served how, within `supply`, which is spent.
 
-    First whoever pays its price, by how well it pays; then whoever makes use of the rest; in the
-    end a unit in place of others that together are worth less.
+    First whoever pays its price, by how well it pays; then whoever makes use of the rest; then a
+    unit in place of others that together are worth less; in the end larger sizes for those served.
     """
     if not market.value.size:
         return []
@@ -132,6 +133,7 @@ def choose(market: Market, prices: FloatArray, supply: Supply) -> list[Taken]:
     choice.serve(only_paying=True)
     choice.serve(only_paying=False)
     choice.exchange()
+    choice.grow()
     return [choice.taken[unit] for unit in sorted(choice.taken)]
 
 
@@ -200,6 +202,40 @@ class _Choice:
                 self._leave(one)
             if not self._take(unit, kind, size):
                 return
+
+    def grow(self) -> None:
+        """Give what is left to units that are served, where a device more brings most.
+
+        Equal units step down in size together when prices rise, and leave room for some of them.
+        """
+        if not self._supply.room.any():
+            return
+        queue = [step for unit in self.taken if (step := self._next_step(unit)) is not None]
+        heapq.heapify(queue)
+        while queue:
+            _, unit, size = heapq.heappop(queue)
+            before = self.taken[unit]
+            self._leave(unit)
+            if not self._take(unit, before.kind, size):
+                self._supply.spend(before.kind, before.devices, self._market.tenants[unit])
+                self.taken[unit] = before
+                continue
+            step = self._next_step(unit)
+            if step is not None:
+                heapq.heappush(queue, step)
+
+    def _next_step(self, unit: int) -> tuple[float, int, int] | None:
+        """The larger offer of the same kind with most gain per device; the best sorts first."""
+        now = self.taken[unit]
+        devices = self._market.devices[unit, now.kind]
+        gain = self._market.value[unit, now.kind] - now.value
+        extra = devices - now.devices
+        possible = (extra > 0) & (gain > 0.0) & (extra <= self._supply.room[now.kind])
+        if not possible.any():
+            return None
+        density = np.where(possible, gain / np.maximum(extra, 1), -np.inf)
+        size = int(density.argmax())
+        return -float(density[size]), unit, size
 
     def _best_exchange(self, kind: int) -> tuple[float, int, int, int, tuple[int, ...]]:
         """The largest gain from one unit that comes to this kind in place of the least worthy."""

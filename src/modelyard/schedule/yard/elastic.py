@@ -10,6 +10,7 @@ from an exact knapsack and places from a layout in which no two distributed jobs
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -48,8 +49,8 @@ class Sizing:
             )
         if not 0.0 < self.concavity <= 1.0:
             raise ValueError(f"concavity is {self.concavity}: give an exponent above 0, at most 1")
-        if not self.hold_restarts >= 1.0:
-            raise ValueError(f"hold_restarts is {self.hold_restarts}: give 1 or more")
+        if not self.hold_restarts > 1.0:
+            raise ValueError(f"hold_restarts is {self.hold_restarts}: give more than 1")
         if not self.redress >= 0.0:
             raise ValueError(f"redress is {self.redress}: give an exponent, 0 or more")
 
@@ -67,7 +68,8 @@ class Standing:
 def elastic(view: View, standing: Standing, sizing: Sizing) -> dict[int, Allocation]:
     """Who should run where, by position; jobs left out should not run.
 
-    Where priorities differ and not all jobs fit at once, those of the highest come in first.
+    Of jobs of different priority, the higher ones have at least their smallest size before lower
+    ones have anything; sizes beyond that are shared by worth.
     """
     limits = {
         name: maximum
@@ -75,11 +77,23 @@ def elastic(view: View, standing: Standing, sizing: Sizing) -> dict[int, Allocat
         if (maximum := view.tenant(name).maximum) is not None
     }
     pool = Pool.of(view, 0, len(view.jobs))
+    if not pool.capacity:
+        return {}
     found = (_candidate(view, pool, at, standing, sizing) for at in range(len(view.jobs)))
     candidates = {one.at: one for one in found if one is not None}
     by_density = sorted(candidates, key=lambda at: _least_cost_per_device(candidates[at]))
-    taking_part = admitted(view, by_density, pool.capacity)
-    return fittest([candidates[at] for at in taking_part], pool.available, limits)
+    taking_part = [candidates[at] for at in admitted(view, by_density, pool.capacity)]
+    _let_in_by_priority(view, taking_part)
+    return fittest(taking_part, pool.available, limits)
+
+
+def _let_in_by_priority(view: View, candidates: Sequence[Candidate]) -> None:
+    """Make waiting dearer than anything that jobs of a lower priority could gain by it."""
+    most = 1.0 + sum(abs(float(one.costs[np.isfinite(one.costs)].min())) for one in candidates)
+    levels = {int(view.jobs.priority[one.at]) for one in candidates}
+    dearness = {level: most * step for step, level in enumerate(sorted(levels))}
+    for one in candidates:
+        one.costs[0] = dearness[int(view.jobs.priority[one.at])]
 
 
 def _least_cost_per_device(candidate: Candidate) -> float:

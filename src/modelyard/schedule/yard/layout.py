@@ -55,13 +55,20 @@ class Floor:
 
     def lay_out(self, units: Sequence[Unit]) -> None:
         """Place all that can be placed."""
-        queue = sorted(units, key=lambda unit: (-unit.devices, unit.jobs))
+        queue = sorted(units, key=self._turn)
         moving = [unit for unit in queue if not self._stays(unit)]
         while moving:
             unit = moving.pop(0)
             evicted = self.settle(unit)
             if evicted:
-                moving = sorted([*moving, *evicted], key=lambda one: (-one.devices, one.jobs))
+                moving = sorted([*moving, *evicted], key=self._turn)
+
+    def _turn(self, unit: Unit) -> tuple[int, int, tuple[int, ...]]:
+        """Higher priorities first, then the large ones, which need whole nodes."""
+        return -self._priority(unit), -unit.devices, unit.jobs
+
+    def _priority(self, unit: Unit) -> int:
+        return int(self._view.jobs.priority[unit.jobs[0]])
 
     def _stays(self, unit: Unit) -> bool:
         """Leave a unit where it is, unless it would gain by a tight place."""
@@ -164,7 +171,7 @@ class Floor:
         for count in self._tight_counts(unit):
             best: tuple[float, int, list[Unit]] | None = None
             for node in self._roomiest(unit.kind, room, count):
-                leaving = self._leaving(node, count - int(room[node]), unit.devices, evicted)
+                leaving = self._leaving(node, count - int(room[node]), unit, evicted)
                 if leaving is None:
                     continue
                 loss = sum(one.restart_loss for one in leaving)
@@ -188,11 +195,11 @@ class Floor:
         return found
 
     def _leaving(
-        self, node: int, missing: int, below: int, gone: Sequence[Unit]
+        self, node: int, missing: int, unit: Unit, gone: Sequence[Unit]
     ) -> list[Unit] | None:
-        """Units smaller than `below` that leave a node to free what is missing; None if too few."""
+        """Smaller units that leave a node to free what `unit` misses; None if too few."""
         leaving: list[Unit] = []
-        for one in self._smaller(node, below, gone):
+        for one in self._smaller(node, unit, gone):
             if missing <= 0:
                 break
             leaving.append(one)
@@ -200,8 +207,12 @@ class Floor:
             missing -= dict(given.parts)[node]
         return leaving if missing <= 0 else None
 
-    def _smaller(self, node: int, below: int, gone: Sequence[Unit]) -> Iterator[Unit]:
-        there = [one for one in self._on_node.get(node, ()) if one.devices < below]
+    def _smaller(self, node: int, unit: Unit, gone: Sequence[Unit]) -> Iterator[Unit]:
+        there = [
+            one
+            for one in self._on_node.get(node, ())
+            if one.devices < unit.devices and self._priority(one) <= self._priority(unit)
+        ]
         leaves = {one.jobs for one in gone}
         for one in sorted(there, key=lambda one: (one.restart_loss, one.jobs)):
             if one.jobs not in leaves:

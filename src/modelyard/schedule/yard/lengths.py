@@ -49,9 +49,11 @@ AT_STAGE_SECONDS = 1e-3
 STAGE_STARTS: FloatArray = np.concatenate(
     ([0.0], FIRST_STAGE_SECONDS * STAGE_RATIO ** np.arange(STAGES - 1))
 )
-#: The last stage has no end; for what it may cost, it is as long as its ratio says.
+#: The last stage has no end.
 STAGE_ENDS: FloatArray = np.append(STAGE_STARTS[1:], np.inf)
-_STAGE_SECONDS = np.append(np.diff(STAGE_STARTS), STAGE_STARTS[-1] * (STAGE_RATIO - 1.0))
+#: For what is expected of it, it is as long as its ratio says.
+TURN_ENDS: FloatArray = np.append(STAGE_STARTS[1:], STAGE_STARTS[-1] * STAGE_RATIO)
+_STAGE_SECONDS = TURN_ENDS - STAGE_STARTS
 
 
 def _spread() -> FloatArray:
@@ -95,9 +97,9 @@ class Outlook:
         past = np.arange(STAGES) < stage[:, None]
         hazard = np.where(past, 0.0, self._hazard[self._group[at]])
         left = np.cumprod(1.0 - hazard, axis=1)
-        seconds = np.where(past, 0.0, _STAGE_SECONDS)
+        before = np.concatenate((np.ones((len(left), 1)), left[:, :-1]), axis=1)
         # Whoever ends in a stage does so halfway through it.
-        seconds *= 0.5 * (left + left / (1.0 - hazard))
+        seconds = np.where(past, 0.0, _STAGE_SECONDS) * 0.5 * (left + before)
         spent = np.cumsum(seconds, axis=1) + idle_seconds[:, None]
         spent[past] = np.inf
         return np.asarray(((1.0 - left) / spent).max(axis=1))
@@ -109,9 +111,9 @@ class Outlook:
         # Whoever ends beyond the last stage counts as ending in it.
         ended[:, -1] = 1.0
         at = np.stack([(ended >= chance).argmax(axis=1) for chance in _CHANCES], axis=1)
-        end = 0.5 * (STAGE_STARTS[at] + STAGE_ENDS[at])
+        end = 0.5 * (STAGE_STARTS[at] + TURN_ENDS[at])
         # In the present stage a job has half of what is left of it to go.
-        here = 0.5 * (STAGE_ENDS[self.stage] - worked)
+        here = 0.5 * np.maximum(TURN_ENDS[self.stage] - worked, 0.0)
         return np.where(at == self.stage[:, None], here[:, None], end - worked[:, None])
 
 
@@ -200,10 +202,10 @@ def _begins_with(longer: FinishedJobs, shorter: FinishedJobs) -> bool:
     size = len(shorter)
     if size > len(longer):
         return False
-    if longer.seconds.ctypes.data == shorter.seconds.ctypes.data:
+    pairs = list(zip(_facts(longer), _facts(shorter), strict=True))
+    if all(more.ctypes.data == less.ctypes.data for more, less in pairs):
         # The same record, which only grows: `shorter` keeps it alive, so nothing else is there.
         return True
-    pairs = zip(_facts(longer), _facts(shorter), strict=True)
     return all(np.array_equal(more[:size], less) for more, less in pairs)
 
 

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from modelyard.schedule.believed import Beliefs
-from modelyard.schedule.jobs import FloatArray, IntArray
+from modelyard.schedule.jobs import BoolArray, FloatArray, IntArray
 from modelyard.schedule.sizing import room_by_kind
 from modelyard.schedule.view import Decision, View
 from modelyard.schedule.yard.choice import Market, Supply, choose, shadow_prices, surplus
@@ -33,7 +33,9 @@ MOST_SEEKERS = 400
 USUALLY_KEPT = 0.7
 
 
-def mixed(view: View, weights: FloatArray, *, share: bool = True) -> dict[int, Allocation]:
+def mixed(
+    view: View, weights: FloatArray, overdue: BoolArray | None = None, *, share: bool = True
+) -> dict[int, Allocation]:
     """Who should run where, by position; jobs left out should not run.
 
     `weights` has the worth of a second at reference speed of each job (see `offers.py`). With
@@ -41,7 +43,8 @@ def mixed(view: View, weights: FloatArray, *, share: bool = True) -> dict[int, A
     """
     if not len(view.jobs):
         return {}
-    yard = _Yard(view, weights, share=share)
+    first = np.zeros(len(view.jobs), dtype=np.bool_) if overdue is None else overdue
+    yard = _Yard(view, weights, 2 * view.jobs.priority + first, share=share)
     yard.choose()
     yard.use_free_devices()
     if share:
@@ -76,8 +79,10 @@ def _inherits(
 class _Yard:
     """One decision while it is made."""
 
-    def __init__(self, view: View, weights: FloatArray, *, share: bool) -> None:
+    def __init__(self, view: View, weights: FloatArray, tier: IntArray, *, share: bool) -> None:
         self._view = view
+        #: served strictly one after the other, the highest first
+        self._tier = tier
         beliefs = Beliefs(view)
         self._offers = offers(view, np.asarray(weights, dtype=np.float64), beliefs)
         self._sharing = Sharing(view, beliefs) if share else None
@@ -95,8 +100,8 @@ class _Yard:
         supply = Supply(room_by_kind(view), _tenant_limits(view))
         able = (self._offers.devices > 0).any(axis=(1, 2))
         units: list[Unit] = []
-        for priority in np.unique(view.jobs.priority)[::-1].tolist():
-            members = np.flatnonzero((view.jobs.priority == priority) & able)
+        for tier in np.unique(self._tier)[::-1].tolist():
+            members = np.flatnonzero((self._tier == tier) & able)
             if len(members) and supply.room.any():
                 units += self._chosen(members, supply)
         self._floor.lay_out(units)
@@ -152,7 +157,11 @@ class _Yard:
         first, second = jobs.card(pair.first).model, jobs.card(pair.second).model
         kept = self._sharing.kept(first, second, kind, devices)
         left = self._sharing.kept(second, first, kind, devices)
-        return values[0] * kept + values[1] * left if kept and left else 0.0
+        if not kept or not left:
+            return 0.0
+        exponent = self._offers.exponent
+        first_worth = values[0] * math.pow(kept, exponent[pair.first])
+        return first_worth + values[1] * math.pow(left, exponent[pair.second])
 
     def _matched(self, members: IntArray, prices: FloatArray) -> list[Pair]:
         """Pairs that gain at these prices; those that share already come first."""

@@ -14,6 +14,7 @@ import numpy as np
 
 from modelyard.schedule.believed import Beliefs, widest_nodes
 from modelyard.schedule.jobs import BoolArray, FloatArray, IntArray, JobCard
+from modelyard.schedule.reference import reference_goodput
 from modelyard.schedule.sizing import allowed_kinds, room_by_kind
 from modelyard.schedule.view import View
 from modelyard.schedule.yard.elastic import Sizing
@@ -57,7 +58,7 @@ def offers(view: View, weights: FloatArray, beliefs: Beliefs) -> Offers:
         for kind, (sizes, goodputs) in enumerate(row):
             devices[at, kind, : len(sizes)] = sizes
             goodput[at, kind, : len(sizes)] = goodputs
-    reference = _reference(view, devices, goodput)
+    reference = _reference(view)
     with np.errstate(divide="ignore", invalid="ignore"):
         speed = np.where(goodput > 0.0, goodput / reference[:, None, None], 0.0)
     exponent = _exponents(view)
@@ -122,13 +123,13 @@ def ladder(card: JobCard, widest: int, room: int, asked: int) -> list[int]:
     half as large again as the one below, so that even the largest jobs have few of them."""
     if not card.elastic:
         return [card.devices] if card.devices <= room else []
-    sizes = {card.min_devices, asked}
+    most = min(room, card.max_devices)
+    sizes = {card.min_devices, asked, most}
     sizes.update(1 << step for step in range(max(widest, 1).bit_length()) if 1 << step < widest)
     nodes = 1
-    while nodes * widest <= min(room, card.max_devices):
+    while nodes * widest <= most:
         sizes.add(nodes * widest)
         nodes += max(nodes // 2, 1)
-    most = min(room, card.max_devices)
     return sorted(size for size in sizes if card.min_devices <= size <= most)
 
 
@@ -148,14 +149,14 @@ def _listed(view: View, beliefs: Beliefs) -> list[list[tuple[list[int], Sequence
     return listed
 
 
-def _reference(view: View, devices: IntArray, goodput: FloatArray) -> FloatArray:
-    """Goodput at the smallest size where that is fastest; the best there is where none is."""
-    if not goodput.size:
-        return np.zeros(len(devices))
+def _reference(view: View) -> FloatArray:
     jobs = view.jobs
-    smallest = np.array([max(jobs.card(at).min_devices, 1) for at in range(len(jobs))])
-    least = np.where(devices == smallest[:, None, None], goodput, 0.0).max(axis=(1, 2))
-    return np.asarray(np.where(least > 0.0, least, goodput.max(axis=(1, 2))))
+    return np.array(
+        [
+            reference_goodput(view.cluster, jobs.card(at), jobs.knowledge(at))
+            for at in range(len(jobs))
+        ]
+    )
 
 
 def _restart_factors(view: View, weights: FloatArray) -> FloatArray:

@@ -41,7 +41,7 @@ OVERDUE = 1e6
 #: The exact search for sizes grows with the square of the devices; beyond so many the market of
 #: `mixed.py` decides, which grows with the jobs.
 MOST_EXACT_DEVICES = 256
-#: Where no rounds are set, jobs that may grow are looked at again so often.
+#: Where no rounds are set, jobs that wait or may grow are looked at again so often.
 REVIEW_SECONDS = 300.0
 #: A job that is about to end has some seconds left all the same.
 LEAST_SECONDS = 1.0
@@ -69,20 +69,22 @@ class Yard:
             return admit(view, order(view, self._cost(view), self.patience_seconds), Rules())
         if _only_sizes(view):
             return changes(view, elastic(view, self._standing(view), self.sizing))
-        return changes_with_riders(view, mixed(view, self._ends_per_second(view), share=self.share))
+        wanted = mixed(view, self._ends_per_second(view), self._overdue(view), share=self.share)
+        return changes_with_riders(view, wanted)
 
     def next_change(self, view: View) -> float:
         """When another job comes first, or when one that has tried a size may have a larger one."""
         if not len(view.jobs):
             return NEVER
         if not _only_an_order(view):
-            waits_for_more = view.round_seconds <= 0.0 and self._may_grow(view)
-            return view.now + REVIEW_SECONDS if waits_for_more else NEVER
+            unsettled = not view.jobs.running.all() or self._may_grow(view)
+            return view.now + REVIEW_SECONDS if unsettled and view.round_seconds <= 0.0 else NEVER
         overdue_at = due(view, self.patience_seconds)
         soonest = float(overdue_at[~view.jobs.running & (overdue_at > view.now)].min(initial=NEVER))
         if self.declared:
             return soonest
-        return min(soonest, falls_behind(view, self._outlook(view, view.jobs.run_seconds)))
+        worked = _worked(view)
+        return min(soonest, falls_behind(view, self._outlook(view, worked), worked))
 
     def _may_grow(self, view: View) -> bool:
         """Whether a running job is kept small only because larger sizes were not tried yet."""
@@ -99,7 +101,7 @@ class Yard:
         if self.declared:
             idle = np.where(jobs.running, 0.0, view.restart_seconds)
             return jobs.devices * (idle + _left(view))
-        return expected_cost(view, self._outlook(view, jobs.run_seconds))
+        return expected_cost(view, self._outlook(view, _worked(view)))
 
     def _standing(self, view: View) -> Standing:
         """What a unit of progress of each job is worth to all, and how far it has come."""
@@ -115,12 +117,10 @@ class Yard:
     def _ends_per_second(self, view: View) -> FloatArray:
         """Ends that a second at the reference brings."""
         if self.declared:
-            ends = 1.0 / _left(view)
-        else:
-            outlook = self._outlook(view, _done(view))
-            everyone = np.arange(len(view.jobs))
-            ends = outlook.index(everyone, outlook.stage, np.zeros(len(everyone)))
-        return np.where(self._overdue(view), OVERDUE * ends, ends)
+            return 1.0 / _left(view)
+        outlook = self._outlook(view, _done(view))
+        everyone = np.arange(len(view.jobs))
+        return outlook.index(everyone, outlook.stage, np.zeros(len(everyone)))
 
     def _outlook(self, view: View, worked: FloatArray) -> Outlook:
         return self.lengths.outlook(view, worked, learn=self.history)
@@ -183,16 +183,29 @@ def _only_sizes(view: View) -> bool:
     return all(jobs.card(at).min_devices <= most for at in range(len(jobs)))
 
 
+def _worked(view: View) -> FloatArray:
+    """Seconds of work that jobs of one size have done: what they ran, less their starts."""
+    jobs = view.jobs
+    starts = np.where(np.isfinite(jobs.first_start), jobs.restarts + 1, 0)
+    return np.asarray(np.maximum(jobs.run_seconds - starts * view.restart_seconds, 0.0))
+
+
 def _done(view: View) -> FloatArray:
+    """Seconds of work done, at the smallest size."""
     jobs = view.jobs
     everyone = range(len(jobs))
-    return np.array(
-        [seconds_done(view.cluster, jobs.card(at), jobs.knowledge(at)) for at in everyone]
-    )
+    done = [seconds_done(view.cluster, jobs.card(at), jobs.knowledge(at)) for at in everyone]
+    return np.where(jobs.plain, _worked(view), np.array(done))
 
 
 def _left(view: View) -> FloatArray:
+    """The same of the work left, as declared."""
     jobs = view.jobs
     everyone = range(len(jobs))
     left = [seconds_left(view.cluster, jobs.card(at), jobs.knowledge(at)) for at in everyone]
+    if jobs.plain.any():
+        # A plain job is not asked at every moment: it has done more than it knows.
+        known = [seconds_done(view.cluster, jobs.card(at), jobs.knowledge(at)) for at in everyone]
+        since = np.where(jobs.plain, _worked(view) - known, 0.0)
+        left = (np.array(left) - since).tolist()
     return np.asarray(np.maximum(left, LEAST_SECONDS))

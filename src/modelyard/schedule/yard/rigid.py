@@ -12,7 +12,7 @@ import numpy as np
 
 from modelyard.schedule.jobs import FloatArray, IntArray
 from modelyard.schedule.view import NEVER, View
-from modelyard.schedule.yard.lengths import STAGE_ENDS, Outlook, stage_of
+from modelyard.schedule.yard.lengths import STAGE_ENDS, TURN_ENDS, Outlook, stage_of
 
 #: Four weeks, and ten times what it ran. Large gangs wait for weeks in the busiest public trace
 #: under any good order, oracles included, and each that is let in stops many others: there a week
@@ -38,7 +38,7 @@ def order(view: View, cost: FloatArray, patience_seconds: float) -> IntArray:
 def due(view: View, patience_seconds: float) -> FloatArray:
     """When each job will have waited for too long if it goes on waiting."""
     jobs = view.jobs
-    turn = np.maximum(STAGE_ENDS[stage_of(jobs.run_seconds)], TURN_SECONDS)
+    turn = np.maximum(TURN_ENDS[stage_of(jobs.run_seconds)], TURN_SECONDS)
     return jobs.submitted + jobs.run_seconds + patience_seconds + STRETCH * turn
 
 
@@ -50,7 +50,7 @@ def expected_cost(view: View, outlook: Outlook) -> FloatArray:
     return jobs.devices / outlook.index(np.arange(len(jobs)), outlook.stage, idle)
 
 
-def falls_behind(view: View, outlook: Outlook) -> float:
+def falls_behind(view: View, outlook: Outlook, worked: FloatArray) -> float:
     """When the first running job reaches a stage in which it costs more than the best that waits.
 
     Found stage by stage; whoever cannot be the first any more is left out.
@@ -64,7 +64,7 @@ def falls_behind(view: View, outlook: Outlook) -> float:
     stage = outlook.stage[at]
     soonest = NEVER
     for ahead in range(1, STAGES_AHEAD + 1):
-        reached = view.now + STAGE_ENDS[stage] - jobs.run_seconds[at]
+        reached = view.now + STAGE_ENDS[stage] - worked[at]
         possible = reached < soonest
         at, stage, reached = at[possible], stage[possible] + 1, reached[possible]
         if not len(at):
