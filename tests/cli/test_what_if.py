@@ -199,3 +199,14 @@ def test_ctrl_c_keeps_finished_worlds_and_exits_130(
     assert f"--out {trace.parent / 'out'}" in shown.stdout
     monkeypatch.undo()
     assert "1 of 2 runs taken" in ask(trace, "nodes=+1").stderr
+
+
+def test_a_limit_that_leaves_a_tenant_nothing_leaves_its_jobs_out(tmp_path: Path) -> None:
+    trace = tmp_path / "jobs.csv"
+    trace.write_text("id,submitted,devices,duration,tenant\na,0,1,100,red\nb,0,1,100,blue\n")
+    words = ["simulate", str(trace), "--cluster", "1x8", "--policy", "fifo", "--out"]
+    shown = CliRunner().invoke(
+        yard, [*words, str(tmp_path / "out"), "--what-if", "tenant.red.maximum=0"]
+    )
+    assert shown.exit_code == 0, shown.stderr
+    assert "unknown tenant" not in shown.stderr

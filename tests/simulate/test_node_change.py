@@ -96,3 +96,9 @@ def test_adding_and_removing_the_same_changes_nothing(
     assert len({node.name for node in grown.nodes}) == nodes + more
     assert grown.name != before.name
     assert changed_cluster(grown, f"-{more}x{size}{kind or 'xgeneric'}").nodes == before.nodes
+
+
+def test_all_nodes_can_be_swapped_for_others() -> None:
+    before = parse_cluster_shorthand("4x8xT4")
+    after = changed_cluster(before, "-4+2xA100")
+    assert [(node.kind, node.devices) for node in after.nodes] == [("A100", 8)] * 2

@@ -147,7 +147,8 @@ def test_lingjun(data_folder: Path) -> None:
 def test_a_fat_tree_by_its_shape() -> None:
     links = Links(inside_node=900.0, across_nodes=50.0, oversubscription=(4.0, 2.0))
     cluster = fat_tree((2, 3, 4), 8, kind="h100", links=links)
-    assert cluster.name == "fat-tree:2x3x4x8xH100"
+    shape = "fat-tree:2x3x4x8xH100"
+    assert cluster.name == f"{shape}:inside-node=900:across-nodes=50:oversubscription=4x2"
     assert (len(cluster.nodes), cluster.devices) == (24, 192)
     assert cluster.nodes[0].path == ("pod0", "rack0")
     assert cluster.nodes[-1].path == ("pod1", "rack2")
@@ -193,7 +194,7 @@ def test_a_written_fat_tree_is_the_one_of_its_shape(
         ("fat-tree:999x999x8", "has 998,001 nodes"),
         ("fat-tree:k5x8", "no k of 5"),
         ("fat-tree:2x2x8:across-nodes=1:oversubscription=2x2", "2 oversubscriptions for 1 layer"),
-        ("fat-tree:2x2x8:across-nodes=1:oversubscription=0.5", "passes more up than enters"),
+        ("fat-tree:2x2x8:across-nodes=1:oversubscription=0.5", "a finite number from 1 on"),
         ("fat-tree:2x2x8:across-nodes=1:oversubscription=two", "is not an oversubscription"),
         ("fat-tree:2x2x8:oversubscription=2", "says nothing without 'across-nodes'"),
         ("fat-tree:2x2x8:across-nodes", "needs one value"),
@@ -238,3 +239,13 @@ def test_room_below_every_switch_is_the_sum_of_its_nodes(
                 first, end = tree.children[layer][subtree : subtree + 2]
                 assert (tree.parents[layer + 1][first:end] == subtree).all()
     assert len(tree.starts[-1]) == len(drawn)
+
+
+def test_a_header_may_be_quoted_and_a_monstrous_line_is_refused(tmp_path: Path) -> None:
+    quoted = tmp_path / "quoted.csv"
+    quoted.write_text('"ip","rack"\n"a","r1"\n"b","r1"\n')
+    assert len(read_topology(quoted).nodes) == 2
+    monstrous = tmp_path / "monstrous.csv"
+    monstrous.write_text("ip,rack\n" + "a" * 200_000 + ",r1\n")
+    with pytest.raises(InputError, match="columns where the header has 2"):
+        read_topology(monstrous)

@@ -126,8 +126,11 @@ def _print(done: Training, out: Path) -> None:
     )
     click.echo(f"{done.plan.check_workloads} workloads that were not trained on chose the weights.")
     click.echo(f"\nWeights: {out / course.WEIGHTS_NAME}\nCurve:   {out / course.PICTURE_NAME}")
-    text = f"dl2:{out / course.WEIGHTS_NAME}"
-    words = ("yard", "simulate", "TRACE", "--cluster", "4x8", "--policy", text, "--round", "20m")
+    text = f"dl2:path={out / course.WEIGHTS_NAME}"
+    setting = done.plan.setting
+    cluster = f"{setting.nodes}x{setting.devices_per_node}"
+    slot = f"{setting.slot_seconds:g}s"
+    words = ("yard", "simulate", "TRACE", "--cluster", cluster, "--policy", text, "--round", slot)
     click.echo(f"Next:    {shlex.join(words)}")
 
 

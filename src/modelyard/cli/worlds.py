@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -39,13 +39,15 @@ def changed_worlds(
     left_out: dict[str, Misfit] = {}
     notes: list[str] = list(world.notes)
     asked = world.scenario.workload
-    for scenario in (_changed(world.scenario, change, options) for change in changes):
+    scenarios = [_changed(world.scenario, change, options) for change in changes]
+    for scenario in scenarios:
         found = misfits(asked, scenario.cluster, scenario.tenants)
         notes += left_out_note(found, len(asked.jobs), scenario.cluster, strict=options.strict)
         notes += tenant_notes(
             scenario.tenants, {job.tenant for job in asked.jobs}, scenario.cluster
         )
         notes += _kind_notes(asked, world.scenario.cluster, scenario.cluster)
+        notes += _node_size_notes(world.scenario.cluster, scenario.cluster, options)
         left_out |= found
     kept = tuple(job for job in asked.jobs if job.id not in left_out)
     base = world.scenario
@@ -58,7 +60,19 @@ def changed_worlds(
         left_out={**world.left_out, **left_out},
         inputs={**world.inputs, **({"left_out": ",".join(left_out)} if left_out else {})},
     )
-    return (unchanged, *(_world(unchanged, change, options) for change in changes))
+    return (
+        unchanged,
+        *(
+            _world(unchanged, _without(scenario, left_out), change, options)
+            for scenario, change in zip(scenarios, changes, strict=True)
+        ),
+    )
+
+
+def _without(scenario: Scenario, left_out: Mapping[str, Misfit]) -> Scenario:
+    workload = scenario.workload
+    kept = tuple(job for job in workload.jobs if job.id not in left_out)
+    return replace(scenario, workload=replace(workload, jobs=kept)) if left_out else scenario
 
 
 def run_key(world: World, policy: str) -> str:
@@ -67,8 +81,7 @@ def run_key(world: World, policy: str) -> str:
     return fingerprint({**world.inputs, **files}, policy)
 
 
-def _world(unchanged: World, change: Change, options: WorldOptions) -> World:
-    scenario = _changed(unchanged.scenario, change, options)
+def _world(unchanged: World, scenario: Scenario, change: Change, options: WorldOptions) -> World:
     load = change.load or 1.0
     read_for = unchanged.scenario.cluster.capacity.max()
     inputs = {
@@ -94,6 +107,16 @@ def _changed(scenario: Scenario, change: Change, options: WorldOptions) -> Scena
         cluster = changed_cluster(scenario.cluster, change.nodes)
         scenario = replace(scenario, tenants=tenant_views(options.tenants, cluster))
     return changed(scenario, change)
+
+
+def _node_size_notes(before: Cluster, after: Cluster, options: WorldOptions) -> Iterator[str]:
+    """Speeds from a table depend on whether a job fits one node, of the size it was read for."""
+    size = int(before.capacity.max())
+    if options.tables is not None and size != int(after.capacity.max()):
+        yield (
+            f"speeds on {after.name} are those of nodes with {size} devices, for which the table "
+            "was read: name that cluster first to have its own"
+        )
 
 
 def _kind_notes(workload: Workload, before: Cluster, after: Cluster) -> Iterator[str]:

@@ -75,7 +75,16 @@ def resume(folder: Path, *, rounds: int | None = None, tell: Tell) -> Training:
     training = _torch()
     trainer = training.restore(_read_checkpoint(folder / CHECKPOINT_NAME), str(folder))
     if rounds is not None:
-        trainer.plan = replace(trainer.plan, rounds=rounds)
+        if rounds < trainer.round:
+            raise InputError(
+                f"this training has played {trainer.round:,} rounds already",
+                fix=f"ask for {trainer.round:,} or more, or begin another in another folder",
+                where=str(folder),
+            )
+        try:
+            trainer.plan = replace(trainer.plan, rounds=rounds)
+        except ValueError as error:
+            raise InputError(str(error), fix="ask for fewer rounds", where=str(folder)) from None
     return _go_on(trainer, folder, tell)
 
 

@@ -85,6 +85,10 @@ TYPES = (
 )
 
 
+#: Fewer arrivals take thousands of slots for a job, more come all at once.
+ARRIVALS_RANGE = (0.001, 10_000.0)
+
+
 @dataclass(frozen=True, slots=True)
 class Setting:
     """A family of workloads: each seed is one of them."""
@@ -104,6 +108,11 @@ class Setting:
         for name in ("arrivals_per_slot", "longest_epochs", "slot_seconds"):
             if not 0.0 < getattr(self, name) < math.inf:
                 raise ValueError(f"{name} is positive and finite, not {getattr(self, name)}")
+        fewest, most = ARRIVALS_RANGE
+        if not fewest <= self.arrivals_per_slot <= most:
+            raise ValueError(
+                f"arrivals_per_slot is {self.arrivals_per_slot}: give {fewest:g} to {most:,.0f}"
+            )
         if not 0.0 <= self.daily_swing <= 1.0:
             raise ValueError(f"daily_swing is a share from 0 to 1, not {self.daily_swing}")
 

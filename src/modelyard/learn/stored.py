@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import json
 import zipfile
+import zlib
 from collections.abc import Mapping
 from functools import lru_cache
 from importlib.resources import files
@@ -86,12 +87,22 @@ def parse_weights(content: bytes, where: str) -> Weights:
             found = {name: archive[name] for name in archive.files}
         return _weights(found)
     # Whatever numpy stumbles over, and whatever is missing or misshapen, is one mistake to people.
-    except (OSError, EOFError, ValueError, KeyError, TypeError, zipfile.BadZipFile) as error:
+    except (
+        *(OSError, EOFError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError),
+        *(RuntimeError, zipfile.BadZipFile, zlib.error),
+    ) as error:
         raise InputError(
-            f"this is no file of dl2 weights ({error})",
+            f"this is no file of dl2 weights ({_told(error)})",
             fix="name a file that 'yard learn' of this version wrote",
             where=where,
         ) from None
+
+
+def _told(error: Exception) -> str:
+    """What is wrong in words where there are some, not in those of numpy's inside."""
+    if isinstance(error, KeyError):
+        return f"it has no {error}"
+    return str(error) if isinstance(error, ValueError) else type(error).__name__
 
 
 def _weights(found: Mapping[str, Any]) -> Weights:

@@ -223,7 +223,10 @@ def restore(content: bytes, where: str) -> Trainer:
         trainer._draw.bit_generator.state = json.loads(kept["draw"])
         torch.set_rng_state(kept["torch_draw"])
     # Another program's file, half a file or another version's: one mistake to people.
-    except (KeyError, TypeError, ValueError, RuntimeError, EOFError, pickle.PickleError) as error:
+    except (
+        *(LookupError, TypeError, ValueError, AttributeError, ArithmeticError),
+        *(RuntimeError, EOFError, pickle.PickleError),
+    ) as error:
         raise InputError(
             f"the checkpoint cannot be used ({type(error).__name__})",
             fix="begin a training of its own in another folder",

@@ -38,7 +38,7 @@ JOB_FACTS, MOVING_FACTS = 6, 3
 WINDOW_FACTS = 3
 #: Ages and remaining times enter as logarithms over this, which keeps a year of slots below 4.
 LOG_SCALE = 3.0
-#: Log2 of the devices of a job over this: 1 for 15 devices, where jobs with servers stop gaining.
+#: Log2 of the devices of a job over this: 1 for 15 devices, half of the cluster it was trained on.
 SIZE_SCALE = 4.0
 #: A job that cannot run at its smallest size has "for ever" left: this many slots.
 LONGEST_SLOTS = 1e6

@@ -48,11 +48,12 @@ def changed_cluster(cluster: Cluster, text: str) -> Cluster:
     nodes = list(cluster.nodes)
     name = cluster.name
     for part in _parts(text):
-        usual = _usual(nodes, part)
+        # Nodes that were all taken away are still what is usual here.
+        usual = _usual(nodes or cluster.nodes, part)
         if part.removed:
             nodes = _without(nodes, part, usual)
         else:
-            nodes += _added(nodes, part.nodes, usual)
+            nodes += _added(nodes or cluster.nodes, part.nodes, usual)
         name += f"{'-' if part.removed else '+'}{part.nodes}x{usual.devices}"
         name += f"x{usual.kind}" if len({node.kind for node in (*cluster.nodes, usual)}) > 1 else ""
     if not nodes:

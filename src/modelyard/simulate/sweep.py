@@ -55,7 +55,7 @@ class Cell:
     load: float
 
     def __str__(self) -> str:
-        return f"{self.policy} on {self.scenario.cluster.name} at load {self.load:g}"
+        return f"{self.policy} on {self.scenario.cluster.name} at load {self.load:.12g}"
 
     def point(self, metrics: Metrics) -> Point:
         """The place with what came of it."""

@@ -82,7 +82,9 @@ def device(name: str) -> Device:
     """The device of that name or alias; `UnknownName` with the nearest name otherwise."""
     found = find_device(name)
     if found is None:
-        raise UnknownName("device", name, _suggestible_names())
+        error = UnknownName("device", name, _suggestible_names())
+        error.fix = error.fix or "'yard devices' lists those that the yard knows"
+        raise error
     return found
 
 

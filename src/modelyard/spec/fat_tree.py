@@ -28,6 +28,14 @@ class Links:
     across_nodes: float = 0.0
     oversubscription: tuple[float, ...] = (1.0,)
 
+    def written(self) -> str:
+        """What differs from unknown links, as it stands in the name of a cluster."""
+        said = {"inside-node": self.inside_node, "across-nodes": self.across_nodes}
+        parts = [f":{name}={value:g}" for name, value in said.items() if value]
+        if any(ratio != 1.0 for ratio in self.oversubscription):
+            parts.append(f":oversubscription={'x'.join(f'{x:g}' for x in self.oversubscription)}")
+        return "".join(parts)
+
     def above(self, widths: Sequence[int]) -> tuple[float, ...]:
         """Bandwidth of the uplinks of one switch of each layer, the outermost first.
 
@@ -44,7 +52,7 @@ class Links:
     def _ratios(self, layers: int) -> tuple[float, ...]:
         for ratio in self.oversubscription:
             if not 1.0 <= ratio < math.inf:
-                what = f"an oversubscription of {ratio:g} passes more up than enters from below"
+                what = f"an oversubscription is a finite number from 1 on, not {ratio:g}"
                 raise InputError(what, fix="write 1 for none, 4 for four to one")
         if len(self.oversubscription) == 1:
             return self.oversubscription * layers
@@ -84,7 +92,8 @@ def fat_tree(
     return Cluster(
         nodes,
         name=f"fat-tree:{'x'.join(map(str, [*shape, devices]))}"
-        + ("" if kind == GENERIC else f"x{kind}"),
+        + ("" if kind == GENERIC else f"x{kind}")
+        + links.written(),
         level_bandwidth=links.above(shape[1:]),
     )
 

@@ -73,7 +73,9 @@ def read_topology(
     )
     return Cluster(
         nodes,
-        name=os.path.basename(source).removesuffix(".csv"),
+        name=os.path.basename(source).removesuffix(".csv")
+        + (f":{devices}" if devices != DEVICES_PER_HOST else "")
+        + links.written(),
         level_bandwidth=links.above(_widths(paths.values())),
     )
 
@@ -98,7 +100,7 @@ def _lines(source: str) -> list[str]:
 
 def _hosts(lines: list[str]) -> tuple[list[_Host], list[Problem]]:
     """The hosts in order of their first rows; problems carry their line and no file yet."""
-    header = [cell.strip() for cell in lines[0].split(",")] if lines else []
+    header = [cell.strip() for cell in _cells(lines[0])] if lines else []
     problems = list(_header_problems(header))
     if problems:
         return [], problems
@@ -131,7 +133,11 @@ def _hosts(lines: list[str]) -> tuple[list[_Host], list[Problem]]:
 
 
 def _cells(text: str) -> list[str]:
-    return next(csv.reader([text]), [])
+    """The cells of a line; a line that is no table, such as one of a million letters, has none."""
+    try:
+        return next(csv.reader([text]), [])
+    except csv.Error:
+        return []
 
 
 def _header_problems(header: list[str]) -> Iterator[Problem]:

@@ -1,7 +1,7 @@
 """How much longer jobs of unknown length will run, learnt from their relatives.
 
 Nobody says how long a job will take, but others like it have ended, or have not ended yet. A job
-belongs to ever closer groups: everyone, jobs of its size, its sweep, its burst (`JobTable.sweep`).
+belongs to ever closer groups: everyone, its family, its sweep, its burst (`JobTable.sweep`).
 For each group there is a hazard: the chance that a job which got as far as a stage of its life
 ends in it. Stages are steps of equal ratio in seconds run, so that minutes and weeks are told
 apart alike.

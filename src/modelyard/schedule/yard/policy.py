@@ -148,7 +148,8 @@ def yard(
     and share what jobs of the same model measure. `share`: let two jobs use the same devices where
     that was measured to pay. A job that has waited for `patience_days` and ten times what it
     has run comes before all others.
-    The others are for finding out what each idea is worth.
+    The others are for finding out what each idea is worth where sizes are chosen on one kind; they
+    change nothing elsewhere.
     """
     if not patience_days > 0:
         raise ValueError(f"patience_days is {patience_days}: give days, more than 0")
