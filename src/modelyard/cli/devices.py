@@ -7,7 +7,6 @@ from typing import Any
 import click
 
 from modelyard.cli.output import output_option, print_json, print_table
-from modelyard.errors import InputError, UnknownName
 from modelyard.spec.devices import TERA, Device, Precision, catalogue, device
 from modelyard.units import format_bandwidth, format_bytes, format_flops
 
@@ -37,7 +36,7 @@ def devices(name: str | None, output: str) -> None:
         else:
             print_catalogue(known)
         return
-    found = _named(name)
+    found = device(name)
     if output == "json":
         print_json(as_json(found))
     else:
@@ -97,16 +96,6 @@ def print_device(item: Device) -> None:
     for label, text in facts:
         if text:
             click.echo(f"{label:<{width}}  {text}")
-
-
-def _named(name: str) -> Device:
-    try:
-        return device(name)
-    except UnknownName as error:
-        if error.fix:
-            raise
-        # Nothing is near, and the catalogue is too long to print in an error.
-        raise InputError(error.message, fix="run 'yard devices' to see every name") from None
 
 
 def _memory(item: Device) -> str:

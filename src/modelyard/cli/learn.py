@@ -124,7 +124,10 @@ def _print(done: Training, out: Path) -> None:
         ],
         numbers=("mean JCT", "dl2 is below it by"),
     )
-    click.echo(f"{done.plan.check_workloads} workloads that were not trained on chose the weights.")
+    click.echo(
+        f"Measured on the {done.plan.check_workloads} workloads that chose the weights, which were "
+        "not trained on: on others expect a little less."
+    )
     click.echo(f"\nWeights: {out / course.WEIGHTS_NAME}\nCurve:   {out / course.PICTURE_NAME}")
     text = f"dl2:path={out / course.WEIGHTS_NAME}"
     setting = done.plan.setting

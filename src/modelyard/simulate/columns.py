@@ -99,7 +99,7 @@ COLUMNS = (
     Column(
         "decision",
         "mean time that the policy took to decide",
-        lambda m: f"{m.decision_ms_mean:.2g}ms",
+        lambda m: f"{m.decision_ms_mean:{'.2g' if m.decision_ms_mean < 10 else ',.0f'}}ms",
         11,
     ),
 )

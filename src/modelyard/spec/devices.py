@@ -15,7 +15,7 @@ from enum import StrEnum
 from functools import cache
 from pathlib import Path
 
-from modelyard.errors import UnknownName
+from modelyard.errors import InputError, UnknownName
 from modelyard.units import parse_bandwidth, parse_bytes
 
 TERA = 1e12
@@ -83,8 +83,9 @@ def device(name: str) -> Device:
     found = find_device(name)
     if found is None:
         error = UnknownName("device", name, _suggestible_names())
-        error.fix = error.fix or "'yard devices' lists those that the yard knows"
-        raise error
+        if error.fix:
+            raise error
+        raise InputError(error.message, fix="run 'yard devices' to see every name")
     return found
 
 
