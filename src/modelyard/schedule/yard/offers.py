@@ -58,7 +58,7 @@ def offers(view: View, weights: FloatArray, beliefs: Beliefs) -> Offers:
         for kind, (sizes, goodputs) in enumerate(row):
             devices[at, kind, : len(sizes)] = sizes
             goodput[at, kind, : len(sizes)] = goodputs
-    reference = _reference(view)
+    reference = _reference(view, devices, goodput)
     with np.errstate(divide="ignore", invalid="ignore"):
         speed = np.where(goodput > 0.0, goodput / reference[:, None, None], 0.0)
     exponent = _exponents(view)
@@ -149,14 +149,16 @@ def _listed(view: View, beliefs: Beliefs) -> list[list[tuple[list[int], Sequence
     return listed
 
 
-def _reference(view: View) -> FloatArray:
+def _reference(view: View, devices: IntArray, goodput: FloatArray) -> FloatArray:
+    """`reference_goodput` of each job, read from the offers where they hold it already."""
     jobs = view.jobs
-    return np.array(
-        [
-            reference_goodput(view.cluster, jobs.card(at), jobs.knowledge(at))
-            for at in range(len(jobs))
-        ]
-    )
+    smallest = np.array([max(jobs.card(at).min_devices, 1) for at in range(len(jobs))])
+    least = np.where(devices == smallest[:, None, None], goodput, 0.0).max(axis=(1, 2), initial=0.0)
+    # Every kind offers the smallest size, so that the fastest is among them.
+    offered = (least > 0.0) & (smallest <= room_by_kind(view).min())
+    for at in np.flatnonzero(~offered).tolist():
+        least[at] = reference_goodput(view.cluster, jobs.card(at), jobs.knowledge(at))
+    return np.asarray(least)
 
 
 def _restart_factors(view: View, weights: FloatArray) -> FloatArray:
