@@ -95,7 +95,7 @@ def _finished(draw: np.random.Generator, jobs: int) -> FinishedJobs:
     """Jobs of one device that have ended, none of them related to another."""
     seconds = draw.lognormal(np.log(MEDIAN_SECONDS), LOG_DEVIATION, size=jobs)
     alone = -1 - np.arange(jobs, dtype=np.int64)
-    return FinishedJobs(alone, alone, alone, seconds, seconds)
+    return FinishedJobs(alone, alone, alone, alone, seconds, seconds)
 
 
 def _draws(draw: np.random.Generator, jobs: int) -> _Draws:

@@ -49,7 +49,9 @@ RIGID = {
     # As many nodes as give each trace about the load of the first.
     "ITP 01": ("itp/cluster01.csv.gz", 8, 8),
     "ITP 03": ("itp/cluster03.csv.gz", 19, 8),
-    "Philly": (PHILLY, 64, 8),
+    "Philly": (PHILLY, 52, 8),
+    # Three quarters busy: most jobs never wait, and little is left to win.
+    "Philly+": (PHILLY, 64, 8),
 }
 RIGID_POLICIES = ("tiresias-las", GITTINS, "srsf", "yard")
 ITP_06_SECONDS = 50_000.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -48,7 +49,7 @@ def _view(
 def _ended(seconds: Sequence[float], burst: int) -> FinishedJobs:
     labels = np.full(len(seconds), burst, dtype=np.int64)
     took = np.asarray(seconds, dtype=np.float64)
-    return FinishedJobs(np.zeros_like(labels), labels, labels, took, took)
+    return FinishedJobs(np.zeros_like(labels), labels, labels, labels, took, took)
 
 
 def _outlook(view: View, lengths: Lengths | None = None) -> Outlook:
@@ -91,6 +92,25 @@ def test_elastic_jobs_of_a_model_are_relatives_whatever_they_ask_for() -> None:
     assert book.family[:2].tolist() == book.burst[:2].tolist() == [0, 0]
 
 
+def test_jobs_of_one_tenant_and_family_are_one_branch() -> None:
+    book = JobBook(("gpu",))
+    for name, tenant, devices in (("a", "x", 1), ("b", "y", 1), ("c", "x", 1), ("d", "x", 2)):
+        card = JobCard(name, 1e6 * len(book), devices, devices, devices, tenant=tenant)
+        book.add(card, FixedWork(1.0, devices).begin(adapt_batch=False))
+    assert book.branch[:4].tolist() == [0, 1, 0, 3]
+    assert book.sweep[:4].tolist() == [0, 1, 2, 3]
+
+
+def test_a_group_that_holds_all_of_the_one_around_it_counts_once() -> None:
+    """Whether the jobs of a lone branch are also one sweep and one burst changes nothing."""
+    seconds = np.array([50.0, 900.0, 900.0])
+    nobody, together = -1 - np.arange(3), np.zeros(3, dtype=np.int64)
+    apart = FinishedJobs(together, together, nobody, nobody, seconds, seconds)
+    joined = replace(apart, sweep=together, burst=together)
+    assert _index(_view([0.0], [0.0], apart)) == _index(_view([0.0], [0.0], joined))
+    assert _index(_view([0.0], [0.0], apart)) != _index(_view([0.0], [0.0]))
+
+
 def test_stages_cover_all_lengths() -> None:
     assert stage_of(np.array([0.0, 29.0, 30.0, 1e12])).tolist() == [0, 0, 1, STAGES - 1]
     assert stage_of(STAGE_STARTS).tolist() == list(range(STAGES))
@@ -114,7 +134,7 @@ def test_relatives_that_ended_soon_put_a_job_first_and_late_ones_put_it_last() -
     both = FinishedJobs(
         *(
             np.concatenate((getattr(soon, name), getattr(late, name)))
-            for name in ("family", "sweep", "burst", "service", "seconds")
+            for name in ("family", "branch", "sweep", "burst", "service", "seconds")
         )
     )
     first, unrelated, last = _index(_view(submitted, [0.0] * 3, both))

@@ -242,7 +242,7 @@ def test_short_jobs_get_their_turn_without_rounds_on_mixed_devices() -> None:
 
 def test_restarts_are_not_work() -> None:
     """Relatives took 20 s; one that has been starting for 45 s has not outlived them."""
-    ended = FinishedJobs(*(np.zeros(50, dtype=np.int64),) * 3, np.full(50, 20.0), np.full(50, 20.0))
+    ended = FinishedJobs(*(np.zeros(50, dtype=np.int64),) * 4, np.full(50, 20.0), np.full(50, 20.0))
     jobs = [(JobCard(f"j{index}", 0.0, 1, 1, 1), FixedWork(20.0, 1)) for index in range(2)]
     view = _view(jobs, nodes=(1,), running={"j0": Allocation(((0, 1),))}, finished=ended, now=46.0)
     view.jobs._book.run_seconds[0] = 46.0

@@ -208,7 +208,7 @@ def finished_jobs(draw: st.DrawFn, sweeps: int) -> FinishedJobs:
         )
     )
     # Families are numbered as they come, so that some of these belong to that of a job here.
-    return FinishedJobs(devices - 1, sweep, sweep, devices * seconds, seconds)
+    return FinishedJobs(devices - 1, sweep, sweep, sweep, devices * seconds, seconds)
 
 
 def _live_so_far(

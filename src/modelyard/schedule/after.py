@@ -37,6 +37,8 @@ def view_after(view: View, decisions: list[Decision]) -> View:
         book.first_start[row] = min(job.first_start, view.now) if restarted else job.first_start
         book.restarts[row] = job.restarts + int(restarted and job.first_start < math.inf)
         book.seconds_on[row] = tuple(job.seconds_on.values())
+        # Relatives that have ended are known by these numbers.
+        book.family[row], book.branch[row] = view.jobs.family[at], view.jobs.branch[at]
         book.sweep[row], book.burst[row] = view.jobs.sweep[at], view.jobs.burst[at]
     jobs = JobTable(book, np.arange(len(book), dtype=np.int64), view.now)
     return replace(view, jobs=jobs, free=_free(view, held))

@@ -15,6 +15,7 @@ class FinishedJobs:
 
     #: numbers shared with relatives, ended or not; see `JobTable.family`
     family: IntArray
+    branch: IntArray
     sweep: IntArray
     burst: IntArray
     #: device-seconds that they took, and seconds that their work takes at its reference
@@ -29,7 +30,7 @@ def _none() -> IntArray:
     return np.zeros(0, dtype=np.int64)
 
 
-NONE_FINISHED = FinishedJobs(_none(), _none(), _none(), np.zeros(0), np.zeros(0))
+NONE_FINISHED = FinishedJobs(_none(), _none(), _none(), _none(), np.zeros(0), np.zeros(0))
 
 
 class FinishedLog:
@@ -40,7 +41,7 @@ class FinishedLog:
 
     def __init__(self, capacity: int = 64) -> None:
         self._count = 0
-        self._labels = np.zeros((3, max(capacity, 1)), dtype=np.int64)
+        self._labels = np.zeros((4, max(capacity, 1)), dtype=np.int64)
         self._amounts = np.zeros((2, max(capacity, 1)))
 
     def add(self, book: JobBook, row: int, seconds: float) -> None:
@@ -49,7 +50,8 @@ class FinishedLog:
         if at == self._labels.shape[1]:
             self._labels = np.concatenate((self._labels, np.zeros_like(self._labels)), axis=1)
             self._amounts = np.concatenate((self._amounts, np.zeros_like(self._amounts)), axis=1)
-        self._labels[:, at] = book.family[row], book.sweep[row], book.burst[row]
+        labels = book.family, book.branch, book.sweep, book.burst
+        self._labels[:, at] = [column[row] for column in labels]
         self._amounts[:, at] = book.service[row], seconds
         self._count += 1
 

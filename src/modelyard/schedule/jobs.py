@@ -25,9 +25,10 @@ FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
 
-#: People submit variants of one job in one go. Jobs of one tenant and family that follow each
-#: other within an hour are one sweep, within a minute one burst. In ITP and Philly logarithms of
-#: neighbours' lengths correlate by 0.8 to 0.98 within a minute, by 0.4 to 0.9 within an hour.
+#: People submit variants of one job in one go. Jobs of one tenant and family are one branch; those
+#: that follow each other within an hour are one sweep, within a minute one burst. In ITP and Philly
+#: logarithms of neighbours' lengths correlate by 0.8 to 0.98 within a minute, by 0.4 to 0.9 within
+#: an hour.
 SWEEP_GAP_SECONDS = 3600.0
 BURST_GAP_SECONDS = 60.0
 
@@ -80,8 +81,8 @@ class JobBook:
 
     Invariants: `held` is the size of `allocation` (0 when waiting, and for riders the size of
     the host's devices); `service` and `run_seconds` are exact at `mark` and grow with time from
-    there while the job runs; `sweep` and `burst` are the row of the first job of each; `plain`
-    jobs have one size and one speed.
+    there while the job runs; `branch`, `sweep` and `burst` are the row of the first job of each;
+    `plain` jobs have one size and one speed.
     """
 
     def __init__(self, kinds: tuple[str, ...], capacity: int = 64) -> None:
@@ -105,6 +106,7 @@ class JobBook:
         self.left = np.full(size, math.nan)
         self.restarts = np.zeros(size, dtype=np.int64)
         self.seconds_on = np.zeros((size, len(kinds)))
+        self.branch = np.zeros(size, dtype=np.int64)
         self.sweep = np.zeros(size, dtype=np.int64)
         self.burst = np.zeros(size, dtype=np.int64)
         self.family = np.zeros(size, dtype=np.int64)
@@ -133,11 +135,12 @@ class JobBook:
         return row
 
     def _join(self, row: int, card: JobCard) -> None:
-        """Let a job belong to the sweep and the burst of the one before it, or begin its own."""
+        """Let a job belong to the branch, sweep and burst of the one before it, or begin them."""
         kind = (card.model, 0 if card.elastic else card.devices)
         family = self.family[row] = self._families.setdefault(kind, len(self._families))
         before = self._latest.get((card.tenant, family), row)
         gap = card.submitted - self.submitted[before]
+        self.branch[row] = self.branch[before] if before < row else row
         self.sweep[row] = self.sweep[before] if before < row and gap <= SWEEP_GAP_SECONDS else row
         self.burst[row] = self.burst[before] if before < row and gap <= BURST_GAP_SECONDS else row
         self._latest[card.tenant, family] = row
@@ -305,8 +308,13 @@ class JobTable:
         return self._book.family[self.rows]
 
     @cached_property
+    def branch(self) -> IntArray:
+        """Jobs of a family that belong to one tenant."""
+        return self._book.branch[self.rows]
+
+    @cached_property
     def sweep(self) -> IntArray:
-        """Jobs of a family and tenant that follow each other within an hour."""
+        """Jobs of a branch that follow each other within an hour."""
         return self._book.sweep[self.rows]
 
     @cached_property

@@ -1,16 +1,17 @@
 """How much longer jobs of unknown length will run, learnt from their relatives.
 
 Nobody says how long a job will take, but others like it have ended, or have not ended yet. A job
-belongs to ever closer groups: everyone, its family, its sweep, its burst (`JobTable.sweep`).
-For each group there is a hazard: the chance that a job which got as far as a stage of its life
-ends in it. Stages are steps of equal ratio in seconds run, so that minutes and weeks are told
-apart alike.
+belongs to ever closer groups: everyone, its family, its branch, its sweep, its burst
+(`JobTable.branch`). For each group there is a hazard: the chance that a job which got as far as a
+stage of its life ends in it. Stages are steps of equal ratio in seconds run, so that minutes and
+weeks are told apart alike.
 
 A group's hazard is what was seen in it, shrunk towards that of the group around it by
 `PRIOR_JOBS` imaginary jobs: the posterior mean of a beta process (Hjort, Annals of Statistics 18,
-1990) whose prior is the wider group. It counts unfinished jobs as well, for the stages that they
-have passed: that a whole sweep has run for ten hours without an end says much about those of it
-that still wait.
+1990) whose prior is the wider group. Around everyone there is what may be said of any job: that no
+stage is likelier to be its last than another (Jeffreys' prior of a scale). It counts unfinished
+jobs as well, for the stages that they have passed: that a whole sweep has run for ten hours without
+an end says much about those of it that still wait.
 
 The index of a job is Gittins': the most ends per second that can be expected of it, over all times
 at which one might give up on it.
@@ -35,11 +36,10 @@ STAGES = 31
 #: Of a job that ended in a stage, its relatives learn that they may end a stage sooner or later.
 #: Powers of two: sums of them are exact, so that the order of summing does not matter.
 SPREAD = (0.25, 0.5, 0.25)
-#: How many jobs of a group weigh as much as the group around it.
-PRIOR_JOBS = 1.0
-#: The hazard before anything was seen, the same at each stage. Stages grow, so the longer a job
-#: has run, the longer it has to go: newcomers come first, as under least attained service.
-FIRST_HAZARD = 0.15
+#: How many jobs of a group weigh as much as the group around it: of everyone, a family, a branch, a
+#: sweep, a burst. What a team does with one size of job differs from day to day, so few of its ends
+#: tell little, and to rank a rare size by them does harm; jobs of one minute are nearly alike.
+PRIOR_JOBS = (1.0, 2.0, 4.0, 1.0, 0.5)
 #: How finely the uncertainty of a length is told: eighths are enough to compare two jobs.
 AMOUNTS = 8
 _CHANCES = (np.arange(AMOUNTS) + 0.5) / AMOUNTS
@@ -54,6 +54,9 @@ STAGE_ENDS: FloatArray = np.append(STAGE_STARTS[1:], np.inf)
 #: For what is expected of it, it is as long as its ratio says.
 TURN_ENDS: FloatArray = np.append(STAGE_STARTS[1:], STAGE_STARTS[-1] * STAGE_RATIO)
 _STAGE_SECONDS = TURN_ENDS - STAGE_STARTS
+#: The hazard before anything was seen: every stage is equally likely to be the last. Stages grow
+#: faster than it does, so newcomers come first, as under least attained service.
+FIRST_HAZARD: FloatArray = np.append(1.0 / np.arange(STAGES, 1.0, -1.0), 0.5)
 
 
 def _spread() -> FloatArray:
@@ -158,7 +161,7 @@ class Lengths:
         """
         if not learn:
             everyone = np.zeros(len(worked), dtype=np.int64)
-            return Outlook(stage_of(worked), np.full((1, STAGES), FIRST_HAZARD), everyone)
+            return Outlook(stage_of(worked), FIRST_HAZARD[None], everyone)
         self._learn(view.finished)
         stage = stage_of(worked)
         asked = np.stack((*_labels(view.jobs), stage))
@@ -168,17 +171,21 @@ class Lengths:
         return self._latest[1]
 
     def _outlook(self, labels: IntArray, stage: IntArray) -> Outlook:
-        hazard = np.full((1, STAGES), FIRST_HAZARD)
+        hazard, size_around = FIRST_HAZARD[None], np.zeros(1)
         around = np.zeros(len(stage), dtype=np.int64)
-        for group, label in zip(self._groups, labels, strict=True):
+        for group, label, weight in zip(self._groups, labels, PRIOR_JOBS, strict=True):
             distinct, first, member = np.unique(label, return_index=True, return_inverse=True)
             ended = group.ended(distinct)
             unfinished = np.zeros_like(ended)
             np.add.at(unfinished, (member, stage), 1.0)
             seen = ended @ _AT_RISK + unfinished @ _PASSED
             prior = hazard[around[first]]
-            hazard = (ended @ _ENDS + PRIOR_JOBS * prior) / (seen + PRIOR_JOBS)
-            around = member
+            size = (ended + unfinished).sum(axis=1)
+            # A group that holds all of the one around it says nothing new.
+            news = (size < size_around[around[first]]) | (group is self._groups[0])
+            learnt = (ended @ _ENDS + weight * prior) / (seen + weight)
+            hazard = np.where(news[:, None], learnt, prior)
+            around, size_around = member, size
         return Outlook(stage, hazard, around)
 
     def _learn(self, finished: FinishedJobs) -> None:
@@ -195,7 +202,7 @@ class Lengths:
 
 def _labels(jobs: FinishedJobs | JobTable) -> tuple[IntArray, ...]:
     """What groups jobs, from everyone to their closest relatives."""
-    return np.zeros_like(jobs.family), jobs.family, jobs.sweep, jobs.burst
+    return np.zeros_like(jobs.family), jobs.family, jobs.branch, jobs.sweep, jobs.burst
 
 
 def _begins_with(longer: FinishedJobs, shorter: FinishedJobs) -> bool:
@@ -210,4 +217,4 @@ def _begins_with(longer: FinishedJobs, shorter: FinishedJobs) -> bool:
 
 
 def _facts(finished: FinishedJobs) -> tuple[FloatArray | IntArray, ...]:
-    return finished.seconds, finished.family, finished.sweep, finished.burst
+    return finished.seconds, *_labels(finished)[1:]
