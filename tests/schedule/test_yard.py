@@ -18,7 +18,7 @@ from modelyard.schedule.jobs import JobBook, JobCard, JobTable
 from modelyard.schedule.registry import policy
 from modelyard.schedule.view import TenantView, View
 from modelyard.schedule.yard.policy import yard
-from modelyard.schedule.yard.ranks import expected_ranks
+from modelyard.schedule.yard.ranks import cost_of_work, expected_ranks
 from modelyard.simulate.engine import simulate
 from modelyard.simulate.readers import read_workload
 from modelyard.simulate.result import Result
@@ -101,6 +101,20 @@ def test_ranks_add_up_whatever_is_known(left: list[list[float]]) -> None:
     # An amount is compared with those of its own job too, so ranks keep half a place from the ends.
     assert (ranks >= 0.5).all()
     assert (ranks <= count + 0.5).all()
+
+
+@pytest.mark.parametrize("p", [0.3, 0.5, 0.8])
+def test_work_of_jobs_that_scale_alike_costs_as_in_hesrpt(p: float) -> None:
+    """Shares that maximise the sum of cost × k^p grow as rank^(p / (1 - p)): the cost as rank^p."""
+    speedups = np.arange(10_001) ** p
+    one, eight = (cost_of_work(speedups, rank / 1_000.0) for rank in (1.0, 8.0))
+    assert eight / one == pytest.approx(8.0**p, rel=1e-3)
+
+
+def test_work_of_a_job_that_scales_badly_costs_more() -> None:
+    sizes = np.arange(65)
+    good, bad = sizes**0.9, sizes**0.3
+    assert cost_of_work(bad, 0.1) > cost_of_work(good, 0.1)
 
 
 def _end(result: Result, job: str) -> float:
@@ -198,6 +212,14 @@ def test_a_higher_priority_keeps_its_smallest_size() -> None:
     view = _view([long, *short], nodes=(16,), running=held)
     decisions = policy("yard:declared=true").decide(view)
     assert "high" not in {one.job for one in decisions}
+
+
+@pytest.mark.parametrize(("seconds", "grows"), [(20.0, False), (10_000.0, True)])
+def test_a_job_that_is_about_to_end_is_not_restarted(seconds: float, grows: bool) -> None:
+    """On all devices it would be six times as fast, after a restart that takes longer than it."""
+    held = {"a": Allocation(((0, 1),))}
+    view = _view([_elastic("a", seconds)], running=held, restart_seconds=120.0)
+    assert ("a" in _sizes(view, "yard:declared=true")) == grows
 
 
 def test_a_tenant_that_may_have_nothing_holds_nobody_up() -> None:

@@ -1,10 +1,19 @@
 """Sizes and places of jobs that may grow and shrink, on devices of one kind.
 
-The sum of worth × smallest size × √speed-up is maximised, speed-up being goodput against that at
-the smallest size. The root stands for what a single moment does not show: who gets little now is
-served later, so the last device of a large share is worth less than its present speed. Sizes come
-from an exact knapsack and places from a layout in which no two distributed jobs share a node
-(`fittest.py`), so that they do not slow each other down.
+The sum over jobs of what their progress is worth is maximised. Speed-up is goodput against that at
+the smallest size, and a job's worth is its rank (`ranks.py`).
+
+Where lengths were told, a unit of work is worth what it will cost to do it: the job waits for its
+own end, and others for the devices it holds (`cost_of_work`). By then as many jobs are there as its
+rank says, so that a device costs rank / devices: that is how much later all of them end for each
+second that it is taken. Speeds count as they are.
+
+Where they were not, nobody knows who will be there: worth × smallest size × √speed-up is taken. The
+root stands for what a single moment does not show: who gets little now is served later, so the last
+device of a large share is worth less than its present speed.
+
+Sizes come from an exact knapsack and places from a layout in which no two distributed jobs share a
+node (`fittest.py`), so that they do not slow each other down.
 """
 
 from __future__ import annotations
@@ -20,6 +29,7 @@ from modelyard.schedule.jobs import FloatArray
 from modelyard.schedule.pools import Pool, admitted, goodputs
 from modelyard.schedule.sizing import allowed_kinds
 from modelyard.schedule.view import View
+from modelyard.schedule.yard.ranks import cost_of_work
 from modelyard.spec.allocation import Allocation
 
 #: Beyond this, harm counts no more: a short job that waits for a few rounds would come before
@@ -35,11 +45,13 @@ class Sizing:
     #: the largest size tried. Doubling would not do: two nodes are often slower than one, so that
     #: a job would stay on one for ever although four are three times as fast.
     growth: int = 4
-    #: The exponent of the speed-up; between 1/4 and 3/4 hardly anything changes.
+    #: The exponent of the speed-up where lengths were not told; between 1/4 and 3/4 hardly
+    #: anything changes.
     concavity: float = 0.5
-    #: A size is expected to last for so many times the cost of a restart.
+    #: A size is expected to last for so many times the cost of a restart, or to the job's end.
     hold_restarts: float = 10.0
-    #: The exponent of what a job suffers in being worth more than its rank; 0 leaves it alone.
+    #: The exponent of what a job suffers in being worth more than its rank, where lengths were
+    #: not told; 0 leaves it alone.
     redress: float = 2.0
 
     def __post_init__(self) -> None:
@@ -63,6 +75,8 @@ class Standing:
     worth: FloatArray
     done: FloatArray
     left: FloatArray
+    #: whether `left` is known, and not a guess
+    told: bool
 
 
 def elastic(view: View, standing: Standing, sizing: Sizing) -> dict[int, Allocation]:
@@ -119,22 +133,41 @@ def _candidate(
     if not len(running):
         return None
     reference = float(packed[running[0]])
-    fair_speed = speed.fair / reference * min(pool.fair / smallest, 1.0)
-    harm = _harm(view, at, standing, fair_speed)
-    weight = smallest * float(standing.worth[at]) * math.pow(harm, sizing.redress)
-    kept = 1.0 - 1.0 / sizing.hold_restarts if view.restart_seconds > 0.0 else 1.0
+    speedups = packed / reference
+    worth, left = float(standing.worth[at]), math.inf
+    if standing.told:
+        weight, exponent = cost_of_work(speedups, worth / pool.capacity), 1.0
+        left = float(standing.left[at])
+    else:
+        fair_speed = speed.fair / reference * min(pool.fair / smallest, 1.0)
+        harm = _harm(view, at, standing, fair_speed)
+        weight, exponent = smallest * worth * math.pow(harm, sizing.redress), sizing.concavity
+    lasts = (sizing.hold_restarts - 1.0) * view.restart_seconds
 
     def cost_of(given: Allocation) -> float:
         speedup = speed.at(given.counts) / reference
-        speedup *= 1.0 if given == held else kept
-        return -weight * math.pow(speedup, sizing.concavity)
+        if given != held:
+            speedup = float(_after_restart(np.array(speedup), view.restart_seconds, lasts, left))
+        return -weight * math.pow(speedup, exponent)
 
-    costs = -weight * (packed / reference * kept) ** sizing.concavity
+    costs = -weight * _after_restart(speedups, view.restart_seconds, lasts, left) ** exponent
     costs[packed <= 0.0] = np.inf
     costs[0] = 0.0
     if held is not None and held.devices < len(costs):
         costs[held.devices] = min(costs[held.devices], cost_of(held))
     return Candidate(at, card.tenant, held, costs, cost_of)
+
+
+def _after_restart(speedups: FloatArray, restart: float, lasts: float, left: float) -> FloatArray:
+    """Speed-ups less what a restart takes of them, by how long the job works at each.
+
+    That is `lasts` at most, and where `left` is known, no longer than to the job's end.
+    """
+    if restart <= 0.0:
+        return speedups
+    with np.errstate(divide="ignore"):
+        worked = np.minimum(lasts, left / speedups)
+    return np.asarray(speedups * (worked / (worked + restart)))
 
 
 def _harm(view: View, at: int, standing: Standing, fair_speed: float) -> float:

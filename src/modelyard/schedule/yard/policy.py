@@ -43,9 +43,6 @@ OVERDUE = 1e6
 MOST_EXACT_DEVICES = 256
 #: Where no rounds are set, jobs that wait or may grow are looked at again so often.
 REVIEW_SECONDS = 300.0
-#: Whoever declares its work does not know its speed, which changes with every size it is given: the
-#: time left is told to a factor of 1.6 either way (eighths of a log-normal of deviation 1/2).
-WORK_TO_TIME = np.exp(0.5 * np.array([-1.53, -0.89, -0.49, -0.16, 0.16, 0.49, 0.89, 1.53]))
 #: A job that is about to end has some seconds left all the same.
 LEAST_SECONDS = 1.0
 
@@ -109,16 +106,13 @@ class Yard:
     def _standing(self, view: View) -> Standing:
         """What a unit of progress of each job is worth to all, and how far it has come."""
         done = _done(view)
-        if self.declared:
-            amounts = _left(view)[:, None] * WORK_TO_TIME
-        else:
-            amounts = self._outlook(view, done).left(done)
+        amounts = _left(view)[:, None] if self.declared else self._outlook(view, done).left(done)
         jobs = view.jobs
         smallest = [max(jobs.card(at).min_devices, 1) for at in range(len(jobs))]
         ranks = expected_ranks(amounts * np.array(smallest)[:, None])
         worth = ranks if self.ranked else np.ones(len(ranks))
         worth = np.where(self._overdue(view), OVERDUE * worth, worth)
-        return Standing(worth, done, np.median(amounts, axis=1))
+        return Standing(worth, done, np.median(amounts, axis=1), self.declared)
 
     def _ends_per_second(self, view: View) -> FloatArray:
         """Ends that a second at the reference brings."""
@@ -155,7 +149,7 @@ def yard(
     that was measured to pay. A job that has waited for `patience_days` and ten times what it
     has run comes before all others.
     The others are for finding out what each idea is worth where sizes are chosen on one kind; they
-    change nothing elsewhere.
+    change nothing elsewhere, and `concavity` and `redress` nothing where lengths are declared.
     """
     if not patience_days > 0:
         raise ValueError(f"patience_days is {patience_days}: give days, more than 0")

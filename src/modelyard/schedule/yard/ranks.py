@@ -10,6 +10,8 @@ expectation of the rank is taken, so that nobody is ranked far above another on 
 
 from __future__ import annotations
 
+import numpy as np
+
 from modelyard.schedule.jobs import FloatArray
 
 
@@ -26,3 +28,16 @@ def expected_ranks(left: FloatArray) -> FloatArray:
     below = every.searchsorted(left, side="left") + every.searchsorted(left, side="right")
     ranks: FloatArray = 0.5 + (every.size - 0.5 * below).mean(axis=1) / amounts
     return ranks
+
+
+def cost_of_work(speedups: FloatArray, device_cost: float) -> float:
+    """What a second's work at the smallest size costs all jobs, done at the best size for that.
+
+    `speedups` by number of devices, from 0; some are above 0. On k devices the work takes
+    1 / speed-up seconds: so long the job itself waits, and others lose `device_cost` seconds by
+    each of its devices. What is done now need not be done at the job's end, so with the cost of
+    devices then, this is what progress is worth now. For speed-ups of n^p and a cost that is
+    proportional to the rank, shares grow with the rank as heSRPT's do.
+    """
+    sizes = np.flatnonzero(speedups)
+    return float(((1.0 + device_cost * sizes) / speedups[sizes]).min())
