@@ -40,6 +40,9 @@ SPREAD = (0.25, 0.5, 0.25)
 #: sweep, a burst. What a team does with one size of job differs from day to day, so few of its ends
 #: tell little, and to rank a rare size by them does harm; jobs of one minute are nearly alike.
 PRIOR_JOBS = (1.0, 2.0, 4.0, 1.0, 0.5)
+#: The hazard at each stage where nothing is ever learnt: higher than what is true of young jobs, so
+#: that a newcomer, who may be short, is not kept waiting on the mere chance that it is long.
+AGE_HAZARD = 0.15
 #: How finely the uncertainty of a length is told: eighths are enough to compare two jobs.
 AMOUNTS = 8
 _CHANCES = (np.arange(AMOUNTS) + 0.5) / AMOUNTS
@@ -161,7 +164,7 @@ class Lengths:
         """
         if not learn:
             everyone = np.zeros(len(worked), dtype=np.int64)
-            return Outlook(stage_of(worked), FIRST_HAZARD[None], everyone)
+            return Outlook(stage_of(worked), np.full((1, STAGES), AGE_HAZARD), everyone)
         self._learn(view.finished)
         stage = stage_of(worked)
         asked = np.stack((*_labels(view.jobs), stage))
