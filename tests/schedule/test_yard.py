@@ -39,6 +39,7 @@ CLUSTER06_SECONDS = 50_000.0
 #: Pollux's published mean on its first workload.
 WORKLOAD1_SECONDS = 2_089.0
 
+GANG = (("small", 1), ("large", 8))
 VARIANTS = ("yard", "yard:declared=true", "yard:history=false", "yard:share=false")
 
 
@@ -260,6 +261,17 @@ def test_short_jobs_get_their_turn_without_rounds_on_mixed_devices() -> None:
     cluster = Cluster((Node("a", "x", 1), Node("b", "y", 1)))
     scenario = Scenario(Workload("two", jobs), cluster, restart_seconds=30.0)
     assert _end(simulate(scenario, yard()), "short") < 20_000.0
+
+
+def test_a_gang_stays_below_one_switch_where_the_network_is_known() -> None:
+    """Racks of 2 × 4; a device of the first is taken, so a gang of two nodes goes to the second."""
+    jobs = [(JobCard(name, 0.0, size, size, size), FixedWork(100.0, size)) for name, size in GANG]
+    view = _view(jobs, nodes=(4,) * 4, running={"small": Allocation(((0, 1),))})
+    nodes = [replace(node, path=(f"rack{at // 2}",)) for at, node in enumerate(view.cluster.nodes)]
+    mapped = replace(view, cluster=Cluster(tuple(nodes)))
+    (decision,) = policy("yard").decide(mapped)
+    assert decision.allocation is not None
+    assert {mapped.cluster.nodes[at].path for at in decision.allocation.nodes} == {("rack1",)}
 
 
 def test_restarts_are_not_work() -> None:

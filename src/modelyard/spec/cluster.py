@@ -78,6 +78,11 @@ class Cluster:
         """Node name → index."""
         return {node.name: index for index, node in enumerate(self.nodes)}
 
+    @cached_property
+    def mapped(self) -> bool:
+        """Whether it is known where in the network nodes stand."""
+        return any(node.path for node in self.nodes)
+
     def largest_gang(self, kind: str | None = None) -> int:
         """The most devices one job could ever hold (of one kind, when a kind is named)."""
         return sum(node.devices for node in self.nodes if kind is None or node.kind == kind)

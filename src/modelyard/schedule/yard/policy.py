@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from modelyard.schedule.jobs import BoolArray, FloatArray
+from modelyard.schedule.placement import Strategy
 from modelyard.schedule.ranked import Rules, admit
 from modelyard.schedule.reference import seconds_done, seconds_left
 from modelyard.schedule.separation import MOST_NODES
@@ -66,7 +67,9 @@ class Yard:
         if not len(jobs):
             return []
         if _only_an_order(view):
-            return admit(view, order(view, self._cost(view), self.patience_seconds), Rules())
+            first_to_last = order(view, self._cost(view), self.patience_seconds)
+            close = Strategy.TOPOLOGY if view.cluster.mapped else Strategy.CONSOLIDATED
+            return admit(view, first_to_last, Rules(strategy=close))
         if _only_sizes(view):
             return changes(view, elastic(view, self._standing(view), self.sizing))
         wanted = mixed(view, self._ends_per_second(view), self._overdue(view), share=self.share)
