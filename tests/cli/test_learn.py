@@ -9,6 +9,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from modelyard.cli.main import yard
+from modelyard.learn.plan import Plan
+from modelyard.units import format_duration
 
 TINY = ["--nodes", "1", "--jobs", "3", "--rounds", "1", "--episodes", "1", "--teacher", "fifo"]
 
@@ -78,3 +80,20 @@ def test_ctrl_c_says_how_to_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert f"learn --out {out} --resume" in cut.stderr
     monkeypatch.undo()
     assert learn("--out", str(out), "--resume").exit_code == 0
+
+
+def test_help_names_the_defaults_of_the_plan() -> None:
+    """The help is printed without loading what the defaults live in, so they are written there."""
+    plan = Plan()
+    told = " ".join(learn("--help").output.split())
+    for option, value in (
+        ("Rounds of actor and critic.", plan.rounds),
+        ("Workloads in a round.", plan.episodes),
+        ("Of everything that is drawn.", plan.seed),
+        ("Nodes of the cluster.", plan.setting.nodes),
+        ("Devices in each node.", plan.setting.devices_per_node),
+        ("Jobs of a workload.", plan.setting.jobs),
+        ("Jobs that arrive in a slot.", plan.setting.arrivals_per_slot),
+        ("Time between decisions.", format_duration(plan.setting.slot_seconds)),
+    ):
+        assert f"{option} [default: {value}]" in told

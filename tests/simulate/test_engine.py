@@ -225,6 +225,15 @@ def test_a_job_larger_than_the_cluster_is_named() -> None:
         simulate(scenario(rigid("whale", 0, 5, 10)), fifo())
 
 
+def test_devices_of_failed_nodes_are_not_in_use() -> None:
+    """Jobs of one device on two nodes of four: never more devices in use than jobs."""
+    jobs = [rigid(f"j{index}", 0, 1, 3600) for index in range(2)]
+    rough = scenario(*jobs, nodes=2, faults=Faults(600.0, 300.0, checkpoint_seconds=60.0, seed=3))
+    played = simulate(rough, fifo())
+    assert played.failures > 0
+    assert max(played.series.used) <= 2
+
+
 def test_nodes_that_fail_faster_than_jobs_advance_are_an_error_not_a_hang() -> None:
     storm = Faults(mean_seconds_between=7.0, mean_repair_seconds=1.0)
     with pytest.raises(CapacityError, match="nodes fail every 7 s"):

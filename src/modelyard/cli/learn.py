@@ -25,16 +25,22 @@ LAST_SEED = 99
 @click.command()
 @click.option("--out", type=click.Path(path_type=Path), required=True, help="Folder of the result.")
 @click.option("--teacher", metavar="POLICY", help="Policy to imitate first. [default: soonest]")
-@click.option("--rounds", type=click.IntRange(0), help="Rounds of actor and critic.")
-@click.option("--episodes", type=click.IntRange(1), help="Workloads in a round.")
-@click.option("--seed", type=click.IntRange(0, LAST_SEED), help="Of everything that is drawn.")
-@click.option("--nodes", type=click.IntRange(1), help="Nodes of the cluster.")
-@click.option("--devices-per-node", type=click.IntRange(2), help="Devices in each node.")
-@click.option("--jobs", type=click.IntRange(1), help="Jobs of a workload.")
+@click.option("--rounds", type=click.IntRange(0), help="Rounds of actor and critic. [default: 24]")
+@click.option("--episodes", type=click.IntRange(1), help="Workloads in a round. [default: 4]")
 @click.option(
-    "--arrivals", type=click.FloatRange(0, min_open=True), help="Jobs that arrive in a slot."
+    "--seed", type=click.IntRange(0, LAST_SEED), help="Of everything that is drawn. [default: 0]"
 )
-@click.option("--slot", metavar="TIME", help="Time between decisions, such as 20m.")
+@click.option("--nodes", type=click.IntRange(1), help="Nodes of the cluster. [default: 4]")
+@click.option(
+    "--devices-per-node", type=click.IntRange(2), help="Devices in each node. [default: 8]"
+)
+@click.option("--jobs", type=click.IntRange(1), help="Jobs of a workload. [default: 60]")
+@click.option(
+    "--arrivals",
+    type=click.FloatRange(0, min_open=True),
+    help="Jobs that arrive in a slot. [default: 0.7]",
+)
+@click.option("--slot", metavar="TIME", help="Time between decisions. [default: 20m]")
 @click.option("--resume", is_flag=True, help="Go on with the training that --out holds.")
 @output_option
 @click.pass_context

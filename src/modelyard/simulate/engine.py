@@ -131,7 +131,7 @@ class Engine:
         self.available = self.cluster.capacity.copy()
         self.free = self.cluster.capacity.copy()
         #: the sum of `free`, which every decision asks for
-        self.unused = self.cluster.devices
+        self.unused = self.in_service = self.cluster.devices
         self.active = np.zeros(0, dtype=np.int64)
         self.waiting = 0
         self.recorder = Recorder(self.cluster)
@@ -315,6 +315,7 @@ class Engine:
         """A node goes down: its jobs stop and will lose what they did since their checkpoint."""
         faults = self.scenario.faults
         assert faults is not None
+        self.in_service -= int(self.available[node])
         self.available[node] = 0
         for row in self.active.tolist():
             held = self.book.allocations[row]
@@ -342,6 +343,7 @@ class Engine:
     def _repair(self, node: int) -> None:
         self.available[node] = self.free[node] = self.cluster.capacity[node]
         self.unused += int(self.free[node])
+        self.in_service += int(self.available[node])
         at, repaired_at = self._outages.following(node, self.now)
         self._push(at, Kind.FAILURE, node)
         self._push(repaired_at, Kind.REPAIR, node)
@@ -371,7 +373,7 @@ class Engine:
             self._apply(view, decisions)
         if self._shares_links:
             self._spread_interference()
-        self.recorder.observe(self.now, self.free, self.unused, self.waiting)
+        self._observe()
         if not self.scenario.round_seconds:
             self._plan_wake(self.policy.next_change(self.view()))
 
@@ -400,8 +402,12 @@ class Engine:
             self._start(row, given)
             lane.put(row, self._candidate(row))
         self.recorder.decided(time.perf_counter() - began)
-        self.recorder.observe(self.now, self.free, self.unused, self.waiting)
+        self._observe()
         self._plan_wake(lane.next_wake())
+
+    def _observe(self) -> None:
+        used = self.in_service - self.unused
+        self.recorder.observe(self.now, self.free, used=used, waiting=self.waiting)
 
     def _candidate(self, row: int) -> Candidate:
         book = self.book

@@ -56,17 +56,17 @@ class Recorder:
     def decided(self, seconds: float) -> None:
         self._decision_seconds.append(seconds)
 
-    def observe(self, now: float, free: IntArray, unused: int, waiting: int) -> None:
+    def observe(self, now: float, free: IntArray, *, used: int, waiting: int) -> None:
         """The state after a decision; two at the same moment count as the later one."""
         if len(self._decision_seconds) % DECISIONS_PER_FRAGMENTATION == 0:
-            useless = float(stranded(free, Sizes()).sum())
+            useless, unused = float(stranded(free, Sizes()).sum()), int(free.sum())
             self._fragmentation.append(useless / unused if unused else 0.0)
         if self._times and self._times[-1] == now:
             self._used.pop()
             self._waiting.pop()
             self._times.pop()
         self._times.append(now)
-        self._used.append(self._cluster.devices - unused)
+        self._used.append(used)
         self._waiting.append(waiting)
 
     def result(self, engine: Engine, events: int) -> Result:
