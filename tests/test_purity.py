@@ -11,7 +11,11 @@ import pytest
 import modelyard
 
 PACKAGE = Path(modelyard.__file__).parent
-PURE = [path for name in ("schedule", "speed") for path in sorted((PACKAGE / name).rglob("*.py"))]
+PURE = [
+    path
+    for name in ("plan", "schedule", "speed")
+    for path in sorted((PACKAGE / name).rglob("*.py"))
+]
 
 BUILT_IN_IO = {"breakpoint", "input", "open", "print"}
 #: numpy functions that touch files

@@ -7,20 +7,19 @@ its name or any alias, whatever the case, the punctuation and the maker's words 
 
 from __future__ import annotations
 
-import csv
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
-from pathlib import Path
 
 from modelyard.errors import InputError, UnknownName
+from modelyard.spec.bundled import bundled_rows, bundled_text
 from modelyard.units import parse_bandwidth, parse_bytes
 
 TERA = 1e12
 _NOT_SUPPORTED = "-"
-_CATALOGUE_FILE = Path(__file__).with_name("devices.csv")
+_CATALOGUE_FILE = "devices.csv"
 
 #: words that makers and drivers put around a product's name without changing what it is
 _MAKERS_WORDS = frozenset(
@@ -103,8 +102,7 @@ def kind_name(name: str) -> str:
 @cache
 def catalogue() -> tuple[Device, ...]:
     """All known devices, in the order of the file: fastest family first within a maker."""
-    with _CATALOGUE_FILE.open(encoding="utf-8", newline="") as lines:
-        return tuple(_device(row) for row in csv.DictReader(_without_comments(lines)))
+    return tuple(_device(row) for row in bundled_rows(_CATALOGUE_FILE))
 
 
 @cache
@@ -120,10 +118,6 @@ def _suggestible_names() -> tuple[str, ...]:
 def _key(name: str) -> str:
     words = re.findall(r"[a-z0-9]+", name.casefold())
     return "".join(word for word in words if word not in _MAKERS_WORDS)
-
-
-def _without_comments(lines: Iterable[str]) -> Iterable[str]:
-    return (line for line in lines if not line.startswith("#"))
 
 
 def _device(row: Mapping[str, str]) -> Device:
@@ -152,7 +146,7 @@ def _legend() -> Mapping[str, str]:
     """The sources that the file's comments explain, by their letter."""
     sources: dict[str, str] = {}
     letter = ""
-    for line in _CATALOGUE_FILE.read_text(encoding="utf-8").splitlines():
+    for line in bundled_text(_CATALOGUE_FILE).splitlines():
         if start := re.fullmatch(r"# ([a-z]) = (.+)", line):
             letter = start.group(1)
             sources[letter] = start.group(2)
