@@ -1,1 +1,1 @@
-"""What was measured: published rows and one's own runs, how well they are predicted, calibration."""
+"""What was measured: published rows and own runs, how well they are predicted, calibration."""
