@@ -1,0 +1,143 @@
+"""What the planner answers: ranked plans with intervals, or why there is none and what would help."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from modelyard.plan.request import Request
+from modelyard.spec.layout import Layout
+from modelyard.spec.pool import Pool
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A figure with the range in which the truth lies four times out of five."""
+
+    value: float
+    low: float
+    high: float
+
+
+class Binding(StrEnum):
+    """What keeps a plan from being better, or any plan from existing."""
+
+    #: more devices would help, and there are no more
+    DEVICES = "devices"
+    #: the layouts that would be faster do not fit
+    MEMORY = "memory"
+    DEADLINE = "deadline"
+    BUDGET = "budget"
+    LOSS = "loss"
+    #: a larger batch would waste tokens
+    BATCH = "batch"
+    #: heads, layers or experts cannot be divided further
+    SHAPE = "shape"
+    #: links are the bottleneck: more devices would wait for each other
+    NETWORK = "network"
+    #: what the user pinned leaves nothing better
+    PINS = "pins"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """One way to run it. Times in seconds, memory in bytes, money in US dollars."""
+
+    pool: Pool
+    layout: Layout
+    step_seconds: Interval
+    #: where a step goes: seconds by part, adding up to `step_seconds.value`
+    step_parts: Mapping[str, float]
+    memory_bytes: Interval
+    #: where memory goes on the fullest device: bytes by part, adding up to `memory_bytes.value`
+    memory_parts: Mapping[str, float]
+    #: probability of running out of memory
+    memory_risk: float
+    steps: float
+    #: tokens that are really processed: those asked for, and those that a large batch wastes
+    tokens: float
+    #: useful share of the time, after failures, restarts and checkpoints
+    goodput: float
+    checkpoint_interval_seconds: float | None
+    run_seconds: Interval
+    #: None when nobody said what the devices cost
+    usd: Interval | None
+    #: None for models without a law of loss (encoders, adapters)
+    loss: Interval | None
+    #: share of the devices' peak that the model's own arithmetic uses
+    model_flops_share: float
+    binding: Binding
+    #: the binding constraint in a sentence, with numbers
+    why: str
+
+    @property
+    def devices(self) -> int:
+        return self.layout.devices
+
+
+@dataclass(frozen=True, slots=True)
+class Loser:
+    """A plan that came second, and what it would cost to take it."""
+
+    plan: Plan
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Relaxation:
+    """A change of the request, the nearest of its sort, that would give a plan."""
+
+    binding: Binding
+    #: what to write instead, as an option of `yard plan`: `--devices 16xH100`
+    change: str
+    #: what it would bring, in a sentence
+    effect: str
+    plan: Plan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """Why there is no plan."""
+
+    binding: Binding
+    why: str
+    relaxations: tuple[Relaxation, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Searched:
+    """How many configurations were looked at and what became of them."""
+
+    enumerated: int
+    #: probably fit into memory
+    fitting: int
+    #: keep every limit
+    kept: int
+
+
+@dataclass(frozen=True, slots=True)
+class CurvePoint:
+    """The fastest layout on so many devices of one kind."""
+
+    kind: str
+    devices: int
+    step_seconds: float
+    tokens_per_second: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """Ranked plans, best first; none exactly when there is a refusal."""
+
+    request: Request
+    plans: tuple[Plan, ...]
+    runner_up: Loser | None
+    #: cost against time: no plan is both cheaper and faster than one of these, fastest first
+    front: tuple[Plan, ...]
+    refusal: Refusal | None
+    #: speed over device counts, which the scheduler reads
+    curve: tuple[CurvePoint, ...]
+    searched: Searched
+    #: what a careful reader should know: extrapolation, guessed prices, precision
+    notes: tuple[str, ...] = ()
