@@ -1,4 +1,4 @@
-"""What the planner answers: ranked plans with intervals, or why there is none and what would help."""
+"""What the planner answers: ranked plans with intervals, or why there is none and what helps."""
 
 from __future__ import annotations
 
