@@ -19,6 +19,7 @@ from modelyard.spec.layout import Layout, Recompute, Sharding
 from modelyard.spec.model import Model, ModelKind
 from modelyard.spec.platform import Platform
 from modelyard.spec.tuning import Tuning
+from modelyard.speed.physical.families import FAMILY_CODE, STYLE_CODE, Style, family_of
 
 Column = npt.NDArray[np.float64]
 
@@ -153,6 +154,9 @@ class Columns:
     across_bandwidth: Column
     inside_latency: Column
     across_latency: Column
+    #: which sort of device and of software: codes of `families.Family` and `families.Style`
+    family: Column
+    style: Column
 
     @classmethod
     def of(
@@ -165,6 +169,7 @@ class Columns:
         sequence: int,
         precision: Precision,
         target: int | None = None,
+        style: Style = Style.UNKNOWN,
     ) -> Self:
         """One model on one platform in one precision, with a column of layouts.
 
@@ -222,6 +227,8 @@ class Columns:
             "across_bandwidth": platform.across_per_device,
             "inside_latency": platform.inside_latency,
             "across_latency": platform.across_latency,
+            "family": FAMILY_CODE[family_of(device)],
+            "style": STYLE_CODE[style],
         }
         columns = {name: np.asarray(value, dtype=np.float64) for name, value in scalars.items()}
         return cls(layout=layouts, **columns)
