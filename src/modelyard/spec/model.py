@@ -3,12 +3,15 @@
 Shapes come from a Hugging Face config, from the zoo or from plain numbers (`model_source`); from
 here on nobody asks which. Matrix products are counted from `Parameters`, which are exact, rather
 than from formulas over widths, so that every architecture with the same parts is covered.
+`weights` counts them from shape and traits.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+
+from modelyard.spec.traits import LLAMA_TRAITS, Traits
 
 
 class ModelKind(StrEnum):
@@ -81,6 +84,8 @@ class Model:
     dense_layers: int = 0
     #: how often each stored block is applied (ALBERT shares its only one)
     repeats: int = 1
+    #: what else fixes the weights, so that a rescaled model can be counted (`rescaled`)
+    traits: Traits = LLAMA_TRAITS
     parameters: Parameters
 
     @property

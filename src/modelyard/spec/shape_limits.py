@@ -1,0 +1,110 @@
+"""What the numbers of a model may be, in one place: for configs, plain numbers and rescaling.
+
+The limits are about ten times what anybody has built. Past them a number is a slip of the keyboard
+far more often than a plan, and products of several of them leave 64 bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from modelyard.errors import Problem
+from modelyard.spec.model import Model
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """Whole numbers from `least` to `most`, and what the number is."""
+
+    least: int
+    most: int
+    meaning: str
+    example: int
+
+
+LIMITS: Mapping[str, Limit] = {
+    "layers": Limit(1, 10_000, "how many blocks the model has", 32),
+    "decoder_layers": Limit(0, 10_000, "how many blocks the decoder has", 12),
+    "hidden": Limit(1, 1_000_000, "the width of the hidden state", 4096),
+    "heads": Limit(1, 16_384, "attention heads of a block", 32),
+    "kv_heads": Limit(1, 16_384, "heads of keys and values", 8),
+    "head_size": Limit(1, 65_536, "the width of one head", 128),
+    "value_size": Limit(1, 65_536, "the width of one head's values", 128),
+    "ffn": Limit(0, 10_000_000, "the inner width of the feed-forward part", 14336),
+    "vocab": Limit(1, 10_000_000, "how many tokens there are", 32000),
+    "longest": Limit(0, 1_000_000_000, "the longest sequence", 8192),
+    "window": Limit(0, 1_000_000_000, "how many tokens a token sees at most", 4096),
+    "experts": Limit(0, 65_536, "routed experts of a block", 64),
+    "experts_per_token": Limit(0, 65_536, "experts that serve one token", 8),
+    "expert_ffn": Limit(0, 10_000_000, "the inner width of one expert", 1408),
+    "shared_ffn": Limit(0, 10_000_000, "the inner width of the shared experts together", 2816),
+    "dense_layers": Limit(0, 10_000, "blocks without experts", 1),
+    "repeats": Limit(1, 10_000, "how often each stored block is applied", 12),
+}
+
+#: a thousand times the largest model ever trained; sums of bytes still fit into 64 bits
+MOST_PARAMETERS = 10**15
+
+
+def number_problem(name: str, value: object, *, field: str = "") -> Problem | None:
+    """What is wrong with one number of a model; `field` is how the person wrote its name."""
+    limit, shown = LIMITS[name], field or name
+    fix = f"write {limit.meaning}, a whole number such as {limit.example}"
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return Problem(f"'{shown}' is not a number", fix)
+    if isinstance(value, float) and not value.is_integer():
+        return Problem(f"'{shown}' is {value}, not a whole number", fix)
+    if value < limit.least:
+        return Problem(f"'{shown}' is {_short(value)}, below {limit.least}", fix)
+    if value > limit.most:
+        return Problem(f"'{shown}' is {_short(value)}, above {limit.most:,}", fix)
+    return None
+
+
+def shape_problems(model: Model) -> Iterator[Problem]:
+    """What does not fit together in a model whose numbers are each within their limits."""
+    for name in LIMITS:
+        problem = number_problem(name, getattr(model, name))
+        if problem is not None:
+            yield problem
+    if model.heads >= 1 and model.kv_heads >= 1 and model.heads % model.kv_heads:
+        yield Problem(
+            f"{model.kv_heads} heads of keys and values do not divide {model.heads} heads",
+            f"use {_divisors(model.heads)} for 'kv_heads'",
+        )
+    if model.experts_per_token > model.experts:
+        yield Problem(
+            f"{model.experts_per_token} experts per token, but there are {model.experts}",
+            "use at most as many experts per token as there are experts",
+        )
+    if model.experts and not model.experts_per_token:
+        yield Problem("no expert serves a token", "use at least 1 for 'experts_per_token'")
+    if model.experts and not model.expert_ffn:
+        yield Problem("experts without a width", "give the inner width of an expert")
+    if model.dense_layers > model.all_layers:
+        yield Problem(
+            f"{model.dense_layers} of {model.all_layers} layers are dense",
+            "use at most as many dense layers as there are layers",
+        )
+
+
+def indivisible(hidden: int, heads: int) -> Problem:
+    """The complaint about heads that do not share the hidden width evenly."""
+    down, up = hidden // heads * heads, -(-hidden // heads) * heads
+    near = f"{down:,} or {up:,}" if down else f"{up:,}"
+    return Problem(
+        f"a hidden width of {hidden:,} is not divisible by {heads} heads",
+        f"use {near} for the width, {_divisors(hidden)} heads, or give the width of a head",
+    )
+
+
+def _divisors(number: int) -> str:
+    """The largest few divisors of a number that people would choose, for messages."""
+    found = [divisor for divisor in range(1, min(number, 256) + 1) if number % divisor == 0]
+    shown = [str(divisor) for divisor in found[-4:]]
+    return " or ".join((", ".join(shown[:-1]), shown[-1])) if len(shown) > 1 else shown[0]
+
+
+def _short(value: float) -> str:
+    return f"{value:.3g}" if abs(value) >= 10**9 else f"{value:,}"
