@@ -256,6 +256,25 @@ class Columns:
         }
         return cls(layout=layout, **own)
 
+    def take(self, places: npt.NDArray[np.intp]) -> Self:
+        """The configurations at these places, in this order; scalars stay scalars."""
+
+        def chosen(value: Column) -> Column:
+            return value[places] if value.ndim else value
+
+        layout = LayoutColumns(
+            **{
+                field.name: chosen(getattr(self.layout, field.name))
+                for field in fields(LayoutColumns)
+            }
+        )
+        own = {
+            field.name: chosen(getattr(self, field.name))
+            for field in fields(type(self))
+            if field.name != "layout"
+        }
+        return type(self)(layout=layout, **own)
+
     @property
     def size(self) -> int:
         """How many configurations there are."""
