@@ -1,11 +1,14 @@
 """`yard`: the table of verbs, how they are loaded, and how a failure reaches the person.
 
-Exit codes: 0 done · 1 a fault of ours or of a policy, or the reader of the output went away · 2 a
-mistake in what was asked, with its fix on stderr · 130 interrupted.
+Exit codes: 0 done · 1 a fault of ours or of a policy, or the output was not written (its reader
+went away, the disk is full) · 2 a mistake in what was asked, with its fix on stderr · 3 `yard plan`
+found no plan that keeps the limits, and says what would help · 130 interrupted.
 """
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
 import sys
 from collections.abc import Mapping
@@ -22,7 +25,10 @@ from modelyard.errors import YardError
 # slower, and policies run on all cores already. Who sets the variable gets what it says.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
+EXIT_UNWRITTEN = 1
 EXIT_MISTAKE = 2
+#: the question was right and the answer is no: `yard plan` says which limit no plan keeps
+EXIT_NO_PLAN = 3
 #: 128 + SIGINT, as shells report a program that Ctrl-C ended
 EXIT_INTERRUPTED = 130
 
@@ -43,6 +49,7 @@ class Verb:
 
 #: In the order of `yard --help`: the main job first.
 VERBS: Mapping[str, Verb] = {
+    "plan": Verb("modelyard.cli.plan:plan", "Plan a training run: devices, time, cost, loss."),
     "simulate": Verb(
         "modelyard.cli.simulate:simulate", "Play a workload under one or more policies."
     ),
@@ -109,9 +116,35 @@ class LazyGroup(click.Group):
 )
 @click.version_option(__version__, prog_name="yard", message="%(prog)s %(version)s")
 def yard() -> None:
-    """Simulate, compare and explain the scheduling of model training on a shared cluster."""
+    """Plan training runs; simulate, compare and explain their scheduling on a shared cluster."""
 
 
 def main() -> None:
     """The `yard` program; never returns."""
-    yard(prog_name="yard")
+    _ready_streams()
+    try:
+        yard(prog_name="yard")
+    except OSError as error:
+        # A file has a name, and whoever uses it says what is wrong with it; an output has none.
+        if error.filename is not None:
+            raise
+        _discard_output()
+        reason = error.strerror or str(error)
+        click.echo(f"error: the output cannot be written: {reason}", err=True)
+        sys.exit(EXIT_UNWRITTEN)
+
+
+def _ready_streams() -> None:
+    """Streams that take everything: a closed one swallows it, a poor one shows `?`."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:  # closed by whoever started us
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
+        elif isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
+
+
+def _discard_output() -> None:
+    """Drop what is buffered: Python would try to write it again at exit, and complain again."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -230,7 +230,7 @@ def command_line(
         if isinstance(parameter, click.Argument):
             words.append(str(value))
         elif isinstance(parameter, click.Option) and parameter.is_flag:
-            words.append(parameter.opts[0])
+            words.append((parameter.opts if value else parameter.secondary_opts)[0])
         else:
             several: Sequence[object] = value if isinstance(value, tuple) else (value,)
             words += [word for item in several for word in (parameter.opts[0], str(item))]

@@ -1,0 +1,108 @@
+"""`yard plan`: will it fit, on how many of which devices, how long, for how much, at what loss?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, MutableMapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import click
+
+from modelyard.cli.main import EXIT_NO_PLAN, Verb
+from modelyard.cli.output import print_json
+from modelyard.cli.plan_options import ANSWERING, SECTIONS, parameters
+
+if TYPE_CHECKING:
+    from modelyard.plan.answer import Answer
+    from modelyard.planner.options import Options
+
+#: Words that are commands when they come first, and not names of models.
+SUBCOMMANDS: Mapping[str, Verb] = {
+    "score": Verb("modelyard.cli.plan_score:score", "Predict measured runs and show the errors."),
+    "fit": Verb("modelyard.cli.plan_fit:fit", "Fit the law of loss to runs of your own."),
+    "sweep": Verb("modelyard.cli.plan_sweep:sweep", "Plan a whole file of requests."),
+}
+
+HELP = """Plan a training run before anyone waits in a queue.
+
+MODEL is a name of `yard models`, a Hugging Face config.json or its folder; or give --layers,
+--hidden and --heads. The answer is a ranked list of plans with 80% ranges, or the limit that no
+plan keeps and what would help (exit code 3).
+
+\b
+Examples:
+  yard plan llama2-7b --devices 64xH100 --tokens 300B
+  yard plan llama2-7b --devices 64xH100 --tokens 2T --deadline 30d --cheapest
+  yard plan gpt3-175b --devices 1024xA100 --tokens 300B --batch '3.2M tokens' --tensor 8
+  yard plan llama2-70b --devices 8xH100 --tokens 100M --qlora 16
+  yard plan ./my-model/config.json --devices 16xA100+64xV100 --tokens 20B --budget 5k
+  yard plan --layers 24 --hidden 2048 --heads 16 --devices 8xA100 --tokens 10B
+  yard plan llama2-7b --devices 64xH100 --tokens 300B --what-if devices=+8xH100
+  yard plan llama2-7b --devices 64xH100 --tokens 300B --launch fsdp --out run
+"""
+
+
+class PlanCommand(click.Command):
+    """A command that hands over to another when its first word is the name of one.
+
+    A model with such a name is reached by its path, as in `./score/config.json`.
+    """
+
+    def make_context(
+        self,
+        info_name: str | None,
+        args: list[str],
+        parent: click.Context | None = None,
+        **extra: Any,
+    ) -> click.Context:
+        verb = SUBCOMMANDS.get(args[0]) if args else None
+        if verb is None:
+            return super().make_context(info_name, args, parent=parent, **extra)
+        return verb.load().make_context(f"{info_name} {args[0]}", args[1:], parent=parent, **extra)
+
+    def format_usage(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        formatter.write_usage(ctx.command_path, "[MODEL] [OPTIONS]")
+        formatter.write_usage(ctx.command_path, "COMMAND …", prefix="       ")
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        for title, options in SECTIONS.items():
+            rows = [row for row in (option.get_help_record(ctx) for option in options) if row]
+            with formatter.section(title):
+                formatter.write_dl(rows)
+        with formatter.section("Commands (a model of such a name is given by its path)"):
+            formatter.write_dl([(name, verb.summary) for name, verb in SUBCOMMANDS.items()])
+
+
+def _plan(**given: Any) -> None:
+    context = click.get_current_context()
+    answering = {name: given.pop(name) for name in ANSWERING}
+    model: str = given.pop("model") or ""
+    if not model and all(value is None for value in given.values()):
+        click.echo(context.get_help())
+        return
+    answer = ask(model, given)
+    if answering["output"] == "json":
+        from modelyard.cli.plan_json import answer_json
+
+        print_json(answer_json(answer, top=answering["top"]))
+    else:
+        from modelyard.cli.plan_table import print_answer
+
+        print_answer(answer, top=answering["top"])
+    if answer.refusal is not None:
+        context.exit(EXIT_NO_PLAN)
+
+
+def ask(model: str, given: MutableMapping[str, Any]) -> Answer:
+    """The planner's answer to what was written on the command line."""
+    from modelyard.planner.door import plan as planned
+
+    words = {
+        name: str(value) if isinstance(value, Path) else value
+        for name, value in given.items()
+        if value is not None
+    }
+    return planned(model, **cast("Options", words))
+
+
+plan = PlanCommand("plan", params=parameters(), callback=_plan, help=HELP, no_args_is_help=True)

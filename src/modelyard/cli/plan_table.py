@@ -1,0 +1,268 @@
+"""An answer on the terminal: the answer itself first, then how it compares and where it goes."""
+
+from __future__ import annotations
+
+import sys
+import textwrap
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import click
+
+from modelyard.cli import plan_words as say
+from modelyard.cli.comparison import GAP, screen_width
+from modelyard.cli.output import counted, print_table
+
+if TYPE_CHECKING:
+    from modelyard.plan.answer import Answer, CurvePoint, Plan, Refusal
+
+#: Lines longer than this are hard to read, however wide the screen is.
+WIDEST_TEXT = 100
+#: Narrower than this nothing can be laid out; such lines are cut by the terminal, not by us.
+NARROWEST = 40
+WIDEST_BAR = 40
+#: Parts that are less than this share of the whole are summed up.
+SMALL_PART = 0.005
+#: More plans of the front than this do not tell more.
+FRONT_SHOWN = 8
+CURVE_POINTS_SHOWN = 12
+INDENT = "  "
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of the ranked table: the higher `expendable`, the sooner it is left out."""
+
+    title: str
+    cells: tuple[str, ...]
+    expendable: int
+    number: bool = True
+
+    @property
+    def width(self) -> int:
+        return max(len(self.title), *map(len, self.cells)) + GAP
+
+
+def print_answer(answer: Answer, *, top: int) -> None:
+    """Everything but the next commands."""
+    width = text_width()
+    _echo(say.question(answer.request), width)
+    click.echo()
+    if answer.refusal is not None:
+        _print_refusal(answer.refusal, width)
+        _print_searched(answer, width)
+        return
+    best = answer.plans[0]
+    _print_best(answer, best, width)
+    print_breakdown(best, width)
+    _print_ranked(answer.plans[:top])
+    _print_reasons(answer, best, width)
+    _print_front(answer)
+    _print_curve(answer.curve, width)
+    _print_searched(answer, width)
+
+
+def text_width() -> int:
+    return max(min(screen_width(), WIDEST_TEXT), NARROWEST)
+
+
+def _print_best(answer: Answer, best: Plan, width: int) -> None:
+    _echo(say.headline(best), width)
+    peak = f"{say.percent(best.model_flops_share)} of the peak rate"
+    for line in (
+        say.layout(best.layout),
+        say.batch(best.layout, answer.request),
+        f"{peak}; {_goodput(best)}",
+    ):
+        _echo(line, width, indent=INDENT)
+
+
+def _goodput(best: Plan) -> str:
+    lost = f"{say.percent(1 - best.goodput)} of the time lost to failures and checkpoints"
+    if best.checkpoint_interval_seconds is None:
+        return lost
+    return f"{lost}, one every {say.time_words(best.checkpoint_interval_seconds)}"
+
+
+def print_breakdown(best: Plan, width: int) -> None:
+    """Where a step and the memory of the fullest device go, as bars."""
+    click.echo()
+    _echo(f"A step: {say.time_interval(best.step_seconds)}", width)
+    for line in bars(best.step_parts, width, say.time_words):
+        click.echo(line)
+    capacity = best.pool.platform.device.memory_bytes
+    of = f" of {say.memory(capacity)}" if capacity else ""
+    click.echo()
+    _echo(f"Memory, fullest device: {say.memory_interval(best.memory_bytes)}{of}", width)
+    for line in bars(best.memory_parts, width, say.memory, whole=capacity):
+        click.echo(line)
+
+
+def bars(
+    parts: Mapping[str, float],
+    width: int,
+    words: Callable[[float], str],
+    whole: float | None = None,
+) -> Iterator[str]:
+    """A line for each part, largest first; shares are of `whole`, or of the sum of all parts."""
+    total = whole or sum(parts.values())
+    if total <= 0:
+        return
+    rows = [
+        (say.part_name(name), amount, words(amount), f"{100 * amount / total:.0f}%")
+        for name, amount in _gathered(parts, total)
+    ]
+    label = min(max(len(name) for name, *_ in rows), max(width // 3, 8))
+    figure = max(len(text) for _, _, text, _ in rows)
+    room = max(min(width - label - figure - 10, WIDEST_BAR), 4)
+    mark = bar_mark()
+    for name, amount, text, share in rows:
+        bar = mark * max(round(room * min(amount / total, 1.0)), 1)
+        yield f"{INDENT}{name[:label]:<{label}}  {bar:<{room}} {text:>{figure}} {share:>4}"
+
+
+def _gathered(parts: Mapping[str, float], total: float) -> list[tuple[str, float]]:
+    """Parts by size, with those too small to see in one."""
+    seen = [(name, amount) for name, amount in parts.items() if amount >= SMALL_PART * total]
+    rest = sum(amount for amount in parts.values() if 0 < amount < SMALL_PART * total)
+    ranked = sorted(seen, key=lambda part: -part[1])
+    return [*ranked, *([("rest", rest)] if rest > 0 else [])]
+
+
+def bar_mark() -> str:
+    """A block where the terminal has one."""
+    try:
+        "█".encode(getattr(sys.stdout, "encoding", None) or "utf-8")
+    except (UnicodeEncodeError, LookupError):
+        return "#"
+    return "█"
+
+
+def _print_ranked(plans: Sequence[Plan]) -> None:
+    if len(plans) < 2:
+        return
+    click.echo(f"\nThe best {counted(len(plans), 'plan')}")
+    print_columns(ranked_columns(plans))
+
+
+def print_columns(columns: Sequence[Column]) -> None:
+    """As many columns as there is room for; what is left out is named below."""
+    shown = list(columns)
+    while len(shown) > 2 and sum(column.width for column in shown) > screen_width():
+        shown.remove(max(shown, key=lambda column: column.expendable))
+    rows = list(zip(*(column.cells for column in shown), strict=True))
+    print_table(
+        [column.title for column in shown],
+        rows,
+        numbers=[column.title for column in shown if column.number],
+    )
+    missing = [column.title for column in columns if column not in shown]
+    if missing:
+        _echo(f"No room for: {', '.join(missing)}. -o json has everything.", text_width())
+
+
+def ranked_columns(plans: Sequence[Plan], first: str = "#") -> list[Column]:
+    """Columns of a table of plans; a degree that is 1 in all of them has none."""
+    layouts = [plan.layout for plan in plans]
+    columns = [
+        Column(first, tuple(str(rank) for rank in range(1, len(plans) + 1)), 0),
+        Column("devices", tuple(say.devices(plan) for plan in plans), 0),
+        Column("time", tuple(say.time_words(plan.run_seconds.value) for plan in plans), 0),
+        Column("cost", tuple(say.money(plan.usd.value) if plan.usd else "?" for plan in plans), 1),
+        Column("loss", tuple(f"{plan.loss.value:.3f}" if plan.loss else "" for plan in plans), 9),
+        Column("step", tuple(say.time_words(plan.step_seconds.value) for plan in plans), 6),
+        Column("memory", tuple(say.memory(plan.memory_bytes.value) for plan in plans), 5),
+        Column("risk", tuple(say.risk(plan.memory_risk) for plan in plans), 4),
+        Column("of peak", tuple(say.percent(plan.model_flops_share) for plan in plans), 11),
+    ]
+    for title, field, expendable in (
+        ("data", "data", 7),
+        ("tensor", "tensor", 2),
+        ("pipe", "pipeline", 2),
+        ("chunks", "virtual", 8),
+        ("context", "context", 3),
+        ("expert", "expert", 3),
+        ("servers", "servers", 3),
+    ):
+        degrees = [getattr(found, field) for found in layouts]
+        if any(degree > 1 for degree in degrees):
+            columns.append(Column(title, tuple(map(str, degrees)), expendable))
+    columns += [
+        Column("micro × acc", tuple(f"{x.micro_batch} × {x.accumulation}" for x in layouts), 8),
+        Column("sharding", tuple(str(found.sharding) for found in layouts), 7, number=False),
+        Column("recompute", tuple(str(found.recompute) for found in layouts), 10, number=False),
+    ]
+    if len({found.precision for found in layouts}) > 1:
+        kinds = tuple(str(found.precision) for found in layouts)
+        columns.append(Column("precision", kinds, 9, number=False))
+    return [column for column in columns if any(column.cells)]
+
+
+def _print_reasons(answer: Answer, best: Plan, width: int) -> None:
+    click.echo()
+    _echo(f"Bound by {best.binding}: {best.why}", width)
+    if answer.runner_up is not None:
+        loser = answer.runner_up
+        _echo(f"Runner-up: {say.layout(loser.plan.layout)}. {loser.why}", width)
+
+
+def _print_front(answer: Answer) -> None:
+    front = answer.front
+    if len(front) < 2:
+        return
+    shown = spread(front, FRONT_SHOWN)
+    more = "" if len(shown) == len(front) else f", {len(shown)} of {len(front)}"
+    click.echo()
+    _echo(f"Cost against time: nothing is both cheaper and faster{more}", text_width())
+    print_columns(ranked_columns(shown, first="#"))
+
+
+def spread(front: Sequence[Plan], most: int) -> list[Plan]:
+    """At most so many of a front, from end to end."""
+    if len(front) <= most:
+        return list(front)
+    return [front[round(at * (len(front) - 1) / (most - 1))] for at in range(most)]
+
+
+def _print_curve(curve: Sequence[CurvePoint], width: int) -> None:
+    for kind in dict.fromkeys(point.kind for point in curve):
+        points = [point for point in curve if point.kind == kind]
+        if len(points) < 2:
+            continue
+        step = -(-len(points) // CURVE_POINTS_SHOWN)
+        shown = [*points[:-1:step], points[-1]]
+        words = ", ".join(
+            f"{point.devices:,}: {say.count(point.tokens_per_second)}" for point in shown
+        )
+        click.echo()
+        _echo(f"Tokens per second by number of {kind}: {words}", width)
+
+
+def _print_refusal(refusal: Refusal, width: int) -> None:
+    _echo(f"No plan keeps the limits. Bound by {refusal.binding}: {refusal.why}", width)
+
+
+def _print_searched(answer: Answer, width: int) -> None:
+    searched = answer.searched
+    click.echo()
+    for note in answer.notes:
+        _echo(f"note: {note}", width)
+    _echo(
+        f"{searched.enumerated:,} layouts looked at, {searched.fitting:,} probably fit, "
+        f"{searched.kept:,} keep the limits. Ranges hold four times out of five.",
+        width,
+    )
+
+
+def _echo(text: str, width: int, indent: str = "") -> None:
+    """A paragraph, folded to the width."""
+    lines = textwrap.wrap(
+        text,
+        width,
+        initial_indent=indent,
+        subsequent_indent=f"{indent}  ",
+        break_on_hyphens=False,
+    )
+    for line in lines or [""]:
+        click.echo(line)

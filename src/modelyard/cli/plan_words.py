@@ -1,0 +1,178 @@
+"""Figures of a plan as people read them: on the terminal, in reports and in sentences."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from modelyard.spec.layout import Recompute, Sharding
+from modelyard.units import format_bytes, format_count
+
+if TYPE_CHECKING:
+    from modelyard.plan.answer import Interval, Plan
+    from modelyard.plan.request import Request
+    from modelyard.spec.layout import Layout
+
+#: Unit of a duration, its seconds, and from how many seconds on it is used.
+_TIMES = (
+    ("days", 86_400.0, 1.5 * 86_400.0),
+    ("h", 3_600.0, 1.5 * 3_600.0),
+    ("min", 60.0, 90.0),
+    ("s", 1.0, 1.0),
+    ("ms", 1e-3, 0.0),
+)
+YEAR = 365.25 * 86_400.0
+DIGITS = 3
+#: Rarer than this is printed as such, because no estimate of ours is that sure.
+SMALLEST_RISK = 0.001
+
+SHARDING_WORDS: Mapping[Sharding, str] = {
+    Sharding.NONE: "",
+    Sharding.ZERO1: "ZeRO-1",
+    Sharding.ZERO2: "ZeRO-2",
+    Sharding.ZERO3: "ZeRO-3",
+}
+
+
+def rounded(number: float, digits: int = DIGITS) -> str:
+    """Three significant digits without an exponent: 3.2, 0.0123, 1,230."""
+    if number == 0 or not math.isfinite(number):
+        return f"{number:g}"
+    places = digits - 1 - math.floor(math.log10(abs(number)))
+    shown = round(number, places)
+    text = f"{shown:,.{max(places, 0)}f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def time_words(seconds: float) -> str:
+    """`3.2 days`."""
+    unit, size = _unit(seconds)
+    return f"{rounded(seconds / size)} {unit}"
+
+
+def time_interval(interval: Interval) -> str:
+    """`3.2 days (2.8–3.7)`."""
+    unit, size = _unit(interval.value)
+    low, high = rounded(interval.low / size), rounded(interval.high / size)
+    return f"{rounded(interval.value / size)} {unit} ({low}–{high})"
+
+
+def money(dollars: float) -> str:
+    """`$12,400`; cents where they matter."""
+    if dollars < 100:
+        return f"${dollars:,.2f}"
+    return f"${rounded(dollars)}"
+
+
+def money_interval(interval: Interval) -> str:
+    return f"{money(interval.value)} ({money(interval.low)}–{money(interval.high)})"
+
+
+def memory(size_bytes: float) -> str:
+    """GiB, because that is what devices are sold in: `71.2 GiB`."""
+    if size_bytes < 1024**3:
+        return format_bytes(size_bytes, binary=True)
+    return f"{rounded(size_bytes / 1024**3)} GiB"
+
+
+def memory_interval(interval: Interval) -> str:
+    if interval.value < 1024**3:
+        return f"{memory(interval.value)} ({memory(interval.low)}–{memory(interval.high)})"
+    low, high = (rounded(size / 1024**3) for size in (interval.low, interval.high))
+    return f"{memory(interval.value)} ({low}–{high})"
+
+
+def loss_interval(interval: Interval) -> str:
+    return f"{interval.value:.3f} ({interval.low:.3f}–{interval.high:.3f})"
+
+
+def risk(probability: float) -> str:
+    """`2%`, `<0.1%`, `>99.9%`."""
+    if probability < SMALLEST_RISK:
+        return "<0.1%"
+    if probability > 1 - SMALLEST_RISK:
+        return ">99.9%"
+    return f"{rounded(100 * probability, 2)}%"
+
+
+def percent(share: float) -> str:
+    return f"{100 * share:.0f}%"
+
+
+def count(number: float) -> str:
+    """`4.19M`."""
+    return format_count(float(f"{number:.3g}")) if number >= 0 else str(number)
+
+
+def devices(plan: Plan) -> str:
+    """`64 × H100`."""
+    return f"{plan.devices:,} × {plan.pool.kind}"
+
+
+def headline(plan: Plan) -> str:
+    """The answer in a sentence: how many of which, how long, for how much, how good."""
+    parts = [f"{devices(plan)}: {time_interval(plan.run_seconds)}"]
+    parts.append(money_interval(plan.usd) if plan.usd else "cost unknown")
+    if plan.loss:
+        parts.append(f"loss {loss_interval(plan.loss)}")
+    parts.append(f"{risk(plan.memory_risk)} risk of running out of memory")
+    return ", ".join(parts)
+
+
+def layout(found: Layout) -> str:
+    """How it is laid out, without what is 1 or off: `data 16 · tensor 4 · ZeRO-1 · bf16`."""
+    degrees = [
+        f"{name} {degree}"
+        for name, degree in (
+            ("data", found.data),
+            ("tensor", found.tensor),
+            ("pipeline", found.pipeline),
+            ("virtual", found.virtual),
+            ("context", found.context),
+            ("expert", found.expert),
+            ("servers", found.servers),
+        )
+        if degree > (0 if name == "servers" else 1)
+    ]
+    recompute = "" if found.recompute is Recompute.NONE else f"{found.recompute} recomputation"
+    options = (
+        SHARDING_WORDS[found.sharding],
+        f"shards over {found.shard_group}" if found.shard_group else "",
+        "sequence parallel" if found.sequence_parallel else "",
+        recompute,
+        "" if found.flash else "no flash attention",
+        "compiled" if found.compiled else "",
+        str(found.precision),
+    )
+    return " · ".join([*(degrees or ["one device"]), *(word for word in options if word)])
+
+
+def batch(found: Layout, request: Request) -> str:
+    """`1,024 sequences (4.19M tokens): 16 × micro-batch 4 × 16 accumulated`."""
+    tokens = count(found.global_batch * request.sequence)
+    return (
+        f"{found.global_batch:,} sequences ({tokens} tokens) per step: {found.data} × micro-batch "
+        f"{found.micro_batch} × {found.accumulation} accumulated"
+    )
+
+
+def question(request: Request) -> str:
+    """What was asked, in a line."""
+    tuning = request.tuning
+    trained = "" if not tuning.rank else f", {tuning.method} of rank {tuning.rank}"
+    pools = " or ".join(f"{pool.most:,} × {pool.kind}" for pool in request.pools)
+    return (
+        f"{request.model.name} ({count(request.model.parameters.total)} parameters{trained}), "
+        f"{count(request.tokens)} tokens in sequences of {request.sequence:,}, on up to {pools}"
+    )
+
+
+def part_name(name: str) -> str:
+    return name.replace("_", " ")
+
+
+def _unit(seconds: float) -> tuple[str, float]:
+    if seconds >= 2 * YEAR:
+        return "years", YEAR
+    return next((unit, size) for unit, size, least in _TIMES if seconds >= least)
