@@ -59,6 +59,8 @@ class Reliability:
     device_mtbf_seconds: float | None = 5e4 * 3600.0
     checkpoint_seconds: float = 60.0
     restart_seconds: float = 300.0
+    #: mean time until a spot instance (a node) is taken back; an assumption, providers say little
+    spot_mtbf_seconds: float = 5 * 86_400.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,75 @@
+"""Which global batches to try: the one that was asked for, or the largest that wastes little."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from modelyard.plan.critical_batch import CriticalBatch, critical_batch, token_multiplier
+from modelyard.plan.request import Request
+from modelyard.spec.pool import Pool
+
+#: numbers of replicas are these times a power of two, or fit the pool
+_ODD_PARTS = (1, 3, 5, 7)
+
+
+def critical(request: Request, loss: float | None) -> CriticalBatch:
+    """The critical batch of the run, in tokens."""
+    return critical_batch(request.tokens, loss)
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """A global batch to try, with replicas in multiples of a number."""
+
+    sequences: int
+    replicas_of: int = 1
+
+
+def batches(request: Request, pool: Pool, useful_sequences: int) -> list[Batch]:
+    """Global batches worth a look on this pool.
+
+    Below the critical batch a larger one is never slower, so the largest even one is enough; others
+    are there for numbers of replicas that it cannot be divided by, and for pins.
+    """
+    if request.global_batch is not None:
+        return [Batch(request.global_batch)]
+    pins = request.pins
+    unit = (pins.data or 1) * (pins.micro_batch or 1) * (pins.accumulation or 1)
+    if pins.data is not None and pins.micro_batch is not None and pins.accumulation is not None:
+        return [Batch(unit)]
+    most = max(useful_sequences, unit)
+    if pins.accumulation is not None:
+        return [Batch(unit << k) for k in range((most // unit).bit_length())]
+    if pins.data is not None:
+        return [Batch(_largest(unit, most))]
+    odd_parts = sorted({*_ODD_PARTS, _odd(pool.most), _odd(pool.fewest)})
+    return [Batch(_largest(unit * odd, most), odd) for odd in odd_parts if unit * odd <= most]
+
+
+def useful_sequences(request: Request, critical_tokens: CriticalBatch) -> int:
+    """The largest batch, in sequences, that wastes little and is not more than the whole run."""
+    tokens = min(critical_tokens.useful_tokens, request.tokens)
+    return max(1, math.floor(tokens / request.sequence))
+
+
+def effective_tokens(request: Request, batch: int, critical_tokens: CriticalBatch) -> float:
+    """The tokens that count towards the loss.
+
+    Laws of loss were measured with batches below the critical one; what a batch wastes beyond what
+    those did does not count.
+    """
+    usual = token_multiplier(critical_tokens.useful_tokens, critical_tokens.tokens)
+    wasted = token_multiplier(float(batch) * request.sequence, critical_tokens.tokens)
+    return request.tokens * min(1.0, usual / wasted)
+
+
+def _odd(number: int) -> int:
+    while number % 2 == 0:
+        number //= 2
+    return number
+
+
+def _largest(unit: int, most: int) -> int:
+    """The largest `unit · 2^k` that is at most `most`."""
+    return unit << ((most // unit).bit_length() - 1)

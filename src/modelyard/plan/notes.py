@@ -1,0 +1,89 @@
+"""What a careful reader should know about an answer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from modelyard.plan.answer import Plan
+from modelyard.plan.batches import useful_sequences
+from modelyard.plan.check import has_loss, usable
+from modelyard.plan.critical_batch import CriticalBatch
+from modelyard.plan.knowledge import Knowledge
+from modelyard.plan.request import Request
+from modelyard.plan.search import equivalent_parameters
+from modelyard.spec.devices import Precision
+from modelyard.spec.model import ModelKind
+from modelyard.units import format_count, format_duration
+
+#: a device with less free memory than this share may run out of it on another day
+_TIGHT_RISK = 0.02
+
+
+def notes(
+    request: Request, knowledge: Knowledge, best: Plan | None, limit: CriticalBatch
+) -> tuple[str, ...]:
+    """All of them, the most important first."""
+    found = [*_about_request(request), *_about_batch(request, limit)]
+    if has_loss(request):
+        warning = knowledge.loss.warning(equivalent_parameters(request.model), request.tokens)
+        found += [warning] if warning else []
+        if request.model.experts:
+            found.append(
+                "the law of loss is about dense models; experts count as the geometric mean of "
+                "stored and active parameters"
+            )
+    if best is not None:
+        found += _about_plan(request, best)
+    return tuple(found)
+
+
+def _about_request(request: Request) -> Iterator[str]:
+    model = request.model
+    if model.longest and request.sequence > model.longest:
+        yield (
+            f"sequences of {request.sequence:,} tokens are longer than the {model.longest:,} that "
+            f"{model.name} is made for"
+        )
+    if model.kind is ModelKind.ENCODER_DECODER:
+        yield "tokens are counted at the encoder, as in the paper on T5"
+    for pool in request.pools:
+        if not usable(request, pool):
+            yield f"{pool.kind} is left out: nobody published its rate in {request.precision}"
+    if request.spot:
+        between = format_duration(request.reliability.spot_mtbf_seconds)
+        yield f"a spot instance is assumed to be taken back every {between}"
+    if request.precision in (Precision.FP8, Precision.INT8, Precision.FP4, Precision.NVFP4):
+        yield f"training in {request.precision} needs care with scaling; check the loss of a pilot"
+
+
+def _about_batch(request: Request, limit: CriticalBatch) -> Iterator[str]:
+    useful = useful_sequences(request, limit)
+    if request.global_batch is not None and request.global_batch > useful:
+        tokens = request.global_batch * request.sequence
+        if tokens > request.tokens:
+            yield (
+                f"one batch of {format_count(tokens)} tokens is more than the run's "
+                f"{format_count(request.tokens)}"
+            )
+        else:
+            yield (
+                f"batches of {format_count(tokens)} tokens waste more than a fifth of them; "
+                f"up to about {format_count(useful * request.sequence)} is useful"
+            )
+
+
+def _about_plan(request: Request, best: Plan) -> Iterator[str]:
+    kv_heads, tensor = request.model.kv_heads, best.layout.tensor
+    if tensor > max(kv_heads, 1):
+        yield f"tensor parallelism of {tensor} keeps {tensor // max(kv_heads, 1)} copies of keys"
+    if best.memory_risk > _TIGHT_RISK:
+        yield f"the best plan runs out of memory with a probability of {best.memory_risk:.0%}"
+    deadline, budget = request.limits.deadline_seconds, request.limits.budget_usd
+    if deadline is not None and best.run_seconds.high > deadline:
+        high = format_duration(best.run_seconds.high)
+        yield f"the deadline is kept on average; one run in ten takes longer than {high}"
+    if budget is not None and best.usd is not None and best.usd.high > budget:
+        high = f"${format_count(best.usd.high)}"
+        yield f"the budget is kept on average; one run in ten costs more than {high}"
+    if best.goodput < 0.9:
+        yield f"failures and checkpoints take {1.0 - best.goodput:.0%} of the time"

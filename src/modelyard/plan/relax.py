@@ -1,0 +1,325 @@
+"""No plan: what stands in the way, and the nearest change of each sort that would help.
+
+Every relaxation is verified by planning with it. How many requests are planned is bounded, so that
+a refusal takes a few seconds at most even for the largest models.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, replace
+
+import numpy as np
+
+from modelyard.errors import InputError
+from modelyard.plan.answer import Binding, Plan, Refusal, Relaxation
+from modelyard.plan.batches import batches, useful_sequences
+from modelyard.plan.best import best_plan, plan_at
+from modelyard.plan.candidates import lowest_peak
+from modelyard.plan.check import has_loss, usable
+from modelyard.plan.knowledge import Knowledge
+from modelyard.plan.limits import kept_by_limit
+from modelyard.plan.request import Pins, Request
+from modelyard.plan.search import Found, equivalent_parameters
+from modelyard.plan.space import layouts
+from modelyard.spec.adapters import lora
+from modelyard.spec.devices import Precision
+from modelyard.spec.pool import MOST_DEVICES, Pool
+from modelyard.spec.tuning import Method
+from modelyard.units import format_bytes, format_count, format_duration
+
+#: how often the number of devices is doubled, and how often the interval is then halved
+_DOUBLINGS = 12
+_HALVINGS = 4
+#: figures suggested to people are rounded up to so many digits
+_DIGITS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class _Change:
+    """A changed request, as people would write the change."""
+
+    binding: Binding
+    text: str
+    request: Request
+
+
+def refusal(request: Request, knowledge: Knowledge, found: Found) -> Refusal:
+    """Why there is no plan, and what would give one."""
+    binding, why = _reason(request, knowledge, found)
+    relaxations = [
+        *_limits(request, knowledge, found),
+        *_devices(request, knowledge, found),
+        *_verified(_others(request, knowledge, found), knowledge),
+    ]
+    return Refusal(binding=binding, why=why, relaxations=tuple(relaxations))
+
+
+def _reason(request: Request, knowledge: Knowledge, found: Found) -> tuple[Binding, str]:
+    if not found.enumerated:
+        return _undivided(request)
+    if not found.candidates.size:
+        return _unfitting(request, knowledge, found)
+    limits, candidates = request.limits, found.candidates
+    masks = kept_by_limit(candidates, limits)
+    alone = [binding for binding, mask in masks.items() if not mask.any()]
+    fastest, cheapest = candidates.run_seconds.min(), np.nanmin([*candidates.usd, np.inf])
+    told = {
+        Binding.DEADLINE: f"the fastest plan takes {format_duration(float(fastest))}, and "
+        f"{format_duration(limits.deadline_seconds or 0.0)} are allowed"
+        if np.isfinite(fastest)
+        else "failures leave no time for work: no plan ever finishes",
+        Binding.BUDGET: f"the cheapest plan costs {_usd(float(cheapest))}, and "
+        f"{_usd(limits.budget_usd or 0.0)} are allowed",
+        Binding.LOSS: f"the run ends at a loss of about {_best_loss(found):.3f}, and "
+        f"{limits.most_loss or 0.0:g} is asked for",
+    }
+    if alone:
+        return alone[0], told[alone[0]]
+    if not np.isfinite(fastest):
+        return Binding.DEVICES, told[Binding.DEADLINE]
+    names = " and ".join(sorted(masks))
+    first = Binding.BUDGET if Binding.BUDGET in masks else next(iter(masks))
+    return first, f"no plan keeps {names} at once, though each can be kept alone"
+
+
+def _best_loss(found: Found) -> float:
+    return float(np.nanmin(found.candidates.loss))
+
+
+def _undivided(request: Request) -> tuple[Binding, str]:
+    counts = " or ".join(f"{pool.fewest:,} to {pool.most:,} {pool.kind}" for pool in request.pools)
+    batch = f"a batch of {request.global_batch:,} sequences" if request.global_batch else "a batch"
+    why = f"neither {request.model.name} nor {batch} can be divided evenly over {counts}"
+    if request.pins != Pins():
+        return Binding.PINS, f"{why} with these pins"
+    return Binding.SHAPE, why
+
+
+def _unfitting(request: Request, knowledge: Knowledge, found: Found) -> tuple[Binding, str]:
+    """The layout that comes nearest to fitting, on the pool where it does."""
+    nearest: tuple[float, float, Pool] | None = None
+    for pool in request.pools:
+        if not usable(request, pool):
+            continue
+        tried = batches(request, pool, useful_sequences(request, found.critical))
+        every = layouts(request, pool, tried)
+        if not every.tensor.size:
+            every = layouts(request, pool, tried, wide=True)
+        if not every.tensor.size:
+            continue
+        needed, capacity = lowest_peak(request, pool, every, knowledge)
+        if nearest is None or needed / capacity < nearest[0] / nearest[1]:
+            nearest = (needed, capacity, pool)
+    if nearest is None:
+        return _undivided(request)
+    needed, capacity, pool = nearest
+    why = f"{request.model.name} needs {format_bytes(needed)} on each of up to {pool.most:,} "
+    why += f"{pool.kind}, which have {format_bytes(capacity)} to use"
+    if needed <= capacity:
+        why += f"; that may run out more often than {request.limits.memory_risk:.0%} of the time"
+    return Binding.MEMORY, why
+
+
+def _limits(request: Request, knowledge: Knowledge, found: Found) -> Iterator[Relaxation]:
+    """Each limit moved to where a plan that is already known keeps it."""
+    candidates = found.candidates
+    masks = kept_by_limit(candidates, request.limits)
+    finite = np.isfinite(candidates.run_seconds)
+    for binding in masks:
+        rest = finite.copy()
+        for other, mask in masks.items():
+            rest = rest & mask if other is not binding else rest
+        if not rest.any():
+            continue
+        places = np.flatnonzero(rest)
+        value = {
+            Binding.DEADLINE: candidates.run_seconds,
+            Binding.BUDGET: candidates.usd,
+            Binding.LOSS: candidates.loss,
+        }[binding][places]
+        place = int(places[np.argmin(value)])
+        plan = plan_at(request, knowledge, found, place)
+        yield Relaxation(binding, _limit_text(binding, float(value.min())), _effect(plan), plan)
+
+
+def _limit_text(binding: Binding, value: float) -> str:
+    if binding is Binding.DEADLINE:
+        return f"--deadline {_duration_up(value)}"
+    if binding is Binding.BUDGET:
+        return f"--budget {_up(value):.0f}" if value >= 100 else f"--budget {_up(value):g}"
+    return f"--max-loss {np.ceil(value * 1000) / 1000:g}"
+
+
+def _devices(request: Request, knowledge: Knowledge, found: Found) -> Iterator[Relaxation]:
+    """The fewest more devices of each kind that would do, or fewer where too many must be used."""
+    for place, pool in enumerate(request.pools):
+        if not usable(request, pool):
+            continue
+        if pool.fewest > 1 and not found.enumerated:
+            changed = _with_pool(request, place, replace(pool, fewest=1))
+            yield from _verified(
+                iter([_Change(Binding.DEVICES, f"--devices {pool.most}x{pool.kind}", changed)]),
+                knowledge,
+            )
+        yield from _more_devices(request, knowledge, place)
+
+
+def _more_devices(request: Request, knowledge: Knowledge, place: int) -> Iterator[Relaxation]:
+    pool = request.pools[place]
+    per_node = pool.platform.devices_per_node
+    failing, plan, most = pool.most, None, pool.most
+    for _ in range(_DOUBLINGS):
+        most *= 2
+        if most > MOST_DEVICES:
+            return
+        plan = _try(_with_pool(request, place, pool.resized(most)), knowledge)
+        if plan is not None:
+            break
+        failing = most
+    if plan is None:
+        return
+    enough = most
+    for _ in range(_HALVINGS):
+        middle = (failing + enough) // 2
+        middle -= middle % per_node if middle > per_node else 0
+        if middle <= failing or middle >= enough:
+            break
+        tried = _try(_with_pool(request, place, pool.resized(middle)), knowledge)
+        if tried is None:
+            failing = middle
+        else:
+            enough, plan = middle, tried
+    yield Relaxation(Binding.DEVICES, f"--devices {enough}x{pool.kind}", _effect(plan), plan)
+
+
+def _others(request: Request, knowledge: Knowledge, found: Found) -> Iterator[_Change]:
+    """Changes of other sorts, each alone."""
+    yield from _pins(request)
+    yield from _precision(request)
+    yield from _batch(request)
+    yield from _loss(request, knowledge)
+    yield from _memory(request, found)
+    priced = all(pool.spot_usd_per_hour is not None for pool in request.pools)
+    if not request.spot and priced and request.limits.budget_usd is not None:
+        yield _Change(Binding.BUDGET, "--spot", replace(request, spot=True))
+
+
+def _pins(request: Request) -> Iterator[_Change]:
+    pinned = [field.name for field in fields(Pins) if getattr(request.pins, field.name) is not None]
+    for name in pinned:
+        freed = replace(request, pins=replace(request.pins, **{name: None}))
+        text = f"leave --{name.replace('_', '-')} out"
+        yield _Change(Binding.PINS, text, freed)
+    if len(pinned) > 1:
+        names = ", ".join(f"--{name.replace('_', '-')}" for name in pinned)
+        yield _Change(Binding.PINS, f"leave {names} out", replace(request, pins=Pins()))
+
+
+def _precision(request: Request) -> Iterator[_Change]:
+    wanted = [Precision.BF16]
+    if request.limits.deadline_seconds is not None or request.limits.budget_usd is not None:
+        wanted.append(Precision.FP8)
+    for precision in wanted:
+        changed = replace(request, precision=precision)
+        if precision is request.precision or not any(
+            usable(changed, pool) for pool in request.pools
+        ):
+            continue
+        if precision is Precision.BF16 and request.precision is None:
+            continue
+        yield _Change(Binding.MEMORY, f"--precision {precision}", changed)
+
+
+def _batch(request: Request) -> Iterator[_Change]:
+    if request.global_batch is not None and request.global_batch > 1:
+        yield _Change(Binding.BATCH, "leave --batch out", replace(request, global_batch=None))
+
+
+def _loss(request: Request, knowledge: Knowledge) -> Iterator[_Change]:
+    most = request.limits.most_loss
+    if most is None or not has_loss(request):
+        return
+    tokens = knowledge.loss.tokens_for_loss(equivalent_parameters(request.model), most)
+    if tokens is None or tokens > 1e18:
+        return
+    for factor in (1.02, 1.5):
+        more = _up(tokens * factor)
+        if more > request.tokens:
+            changed = replace(request, tokens=more)
+            yield _Change(Binding.LOSS, f"--tokens {format_count(more)}", changed)
+
+
+def _memory(request: Request, found: Found) -> Iterator[_Change]:
+    """What makes a model smaller, where nothing fits."""
+    if found.candidates.size:
+        return
+    for risk in (0.25, 0.5):
+        if risk > request.limits.memory_risk:
+            limits = replace(request.limits, memory_risk=risk)
+            changed = replace(request, limits=limits)
+            yield _Change(Binding.MEMORY, f"--memory-risk {risk:g}", changed)
+            break
+    shorter = request.sequence // 2
+    if shorter >= 128:
+        text = f"--sequence {shorter}"
+        yield _Change(Binding.MEMORY, text, replace(request, sequence=shorter))
+    for method in (Method.LORA, Method.QLORA):
+        if request.tuning.method in (method, Method.QLORA) or request.limits.most_loss is not None:
+            continue
+        try:
+            tuning = lora(request.model, quantised=method is Method.QLORA)
+        except InputError:
+            continue
+        yield _Change(Binding.MEMORY, f"--method {method}", replace(request, tuning=tuning))
+
+
+def _verified(changes: Iterator[_Change], knowledge: Knowledge) -> Iterator[Relaxation]:
+    """Those that give a plan; the nearest of a sort is enough."""
+    done: set[str] = set()
+    for change in changes:
+        sort = change.text.split()[0] if change.text.startswith("--") else change.text
+        # Leaving out all pins is only worth saying when leaving out one does not help.
+        if sort in done or (", " in change.text and done):
+            continue
+        plan = _try(change.request, knowledge)
+        if plan is not None:
+            done.add(sort)
+            yield Relaxation(change.binding, change.text, _effect(plan), plan)
+
+
+def _try(request: Request, knowledge: Knowledge) -> Plan | None:
+    try:
+        return best_plan(request, knowledge)
+    except InputError:
+        return None
+
+
+def _with_pool(request: Request, place: int, pool: Pool) -> Request:
+    pools = (*request.pools[:place], pool, *request.pools[place + 1 :])
+    return replace(request, pools=pools)
+
+
+def _effect(plan: Plan) -> str:
+    text = f"{plan.devices:,} {plan.pool.kind} for {format_duration(plan.run_seconds.value)}"
+    return f"{text}, {_usd(plan.usd.value)}" if plan.usd is not None else text
+
+
+def _usd(amount: float) -> str:
+    return f"${format_count(amount)}" if np.isfinite(amount) else "more than any budget"
+
+
+def _up(value: float) -> float:
+    """Rounded up to two digits, so that the suggestion is kept and can be read."""
+    if value <= 0.0:
+        return value
+    unit = 10.0 ** (np.floor(np.log10(value)) - (_DIGITS - 1))
+    return float(np.ceil(value / unit - 1e-9) * unit)
+
+
+def _duration_up(seconds: float) -> str:
+    """In the largest unit of which there are at least two, rounded up to a tenth."""
+    for name, size in (("d", 86_400.0), ("h", 3_600.0), ("m", 60.0), ("s", 1.0)):
+        if seconds >= 2.0 * size or name == "s":
+            return f"{np.ceil(seconds / size * 10.0) / 10.0:g}{name}"
+    return f"{seconds:g}s"

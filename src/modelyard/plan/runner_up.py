@@ -1,0 +1,53 @@
+"""Why the second plan came second."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from modelyard.plan.answer import Loser, Plan
+from modelyard.plan.request import Objective
+from modelyard.units import format_bytes, format_count, format_duration
+
+#: parts of a step that differ by less than this share of it explain nothing
+_NOTICEABLE = 0.003
+
+
+def runner_up(best: Plan, second: Plan, objective: Objective) -> Loser:
+    """The second plan and what it would cost to take it."""
+    sentences = [_difference(best, second, objective), _where(best, second)]
+    return Loser(second, "; ".join(part for part in sentences if part))
+
+
+def _difference(best: Plan, second: Plan, objective: Objective) -> str:
+    longer = second.run_seconds.value / best.run_seconds.value - 1.0
+    time = f"takes {format_duration(second.run_seconds.value)}, {_signed(longer)}"
+    if best.usd is None or second.usd is None:
+        return time
+    dearer = second.usd.value / best.usd.value - 1.0 if best.usd.value else 0.0
+    money = f"costs ${format_count(second.usd.value)}, {_signed(dearer)}"
+    return f"{money}, and {time}" if objective is Objective.COST else f"{time}, and {money}"
+
+
+def _where(best: Plan, second: Plan) -> str:
+    """The part of a step that makes most of the difference, per unit of the same work."""
+    scale = best.layout.global_batch / second.layout.global_batch
+    first, other = _shares(best, 1.0), _shares(second, scale)
+    more = {name: other.get(name, 0.0) - first.get(name, 0.0) for name in {*first, *other}}
+    name = max(sorted(more), key=lambda part: more[part])
+    if more[name] <= _NOTICEABLE * best.step_seconds.value:
+        left = second.memory_bytes.value - best.memory_bytes.value
+        if left > 0.0:
+            return f"it needs {format_bytes(left)} more memory on each device"
+        return ""
+    here, there = format_duration(first.get(name, 0.0)), format_duration(other.get(name, 0.0))
+    return f"'{name}' takes {there} of a step where the best plan needs {here}"
+
+
+def _shares(plan: Plan, scale: float) -> Mapping[str, float]:
+    return {name: seconds * scale for name, seconds in plan.step_parts.items()}
+
+
+def _signed(share: float) -> str:
+    if abs(share) < 0.0005:
+        return "the same"
+    return f"{abs(share):.1%} {'more' if share > 0 else 'less'}"

@@ -1,0 +1,134 @@
+"""All layouts of a request with their figures, and those that keep its limits, best first."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+import numpy.typing as npt
+
+from modelyard.plan.batches import batches, critical, effective_tokens, useful_sequences
+from modelyard.plan.candidates import Candidates, LossOfBatch, Mask, evaluate
+from modelyard.plan.check import has_loss, usable
+from modelyard.plan.critical_batch import CriticalBatch
+from modelyard.plan.knowledge import Knowledge
+from modelyard.plan.limits import kept
+from modelyard.plan.loss.law import LossEstimate
+from modelyard.plan.request import Objective, Request
+from modelyard.plan.space import layouts
+from modelyard.spec.model import Model
+
+#: columns that make two plans different: how the model is divided over which devices
+_DIVISION = ("tensor", "pipeline", "context", "expert", "data")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """What a search saw."""
+
+    #: everything that probably fits
+    candidates: Candidates
+    #: those of them that keep every limit
+    kept: Mask
+    #: places of the kept ones, best first
+    order: npt.NDArray[np.intp]
+    enumerated: int
+    critical: CriticalBatch
+
+    @property
+    def best(self) -> int | None:
+        """The place of the best candidate."""
+        return int(self.order[0]) if self.order.size else None
+
+
+def search(request: Request, knowledge: Knowledge) -> Found:
+    """Enumerate, evaluate, keep and order; the request must have passed `check`."""
+    limit = critical_of(request, knowledge)
+    loss_of_batch = _loss_of_batch(request, knowledge, limit)
+    most_useful = useful_sequences(request, limit)
+    parts: list[Candidates] = []
+    enumerated = 0
+    for place, pool in enumerate(request.pools):
+        if not usable(request, pool):
+            continue
+        tried = batches(request, pool, most_useful)
+        narrow = layouts(request, pool, tried)
+        found = evaluate(request, place, narrow, knowledge, loss_of_batch)
+        enumerated += int(narrow.tensor.size)
+        parts.append(found)
+        # Where nothing fits in the usual ways, the unusual ones are better than nothing.
+        fewest = int(found.devices.min()) if found.size else pool.most + 1
+        if fewest > pool.fewest:
+            smaller = pool.resized(fewest - 1)
+            wide = layouts(request, smaller, tried, wide=True)
+            enumerated += int(wide.tensor.size)
+            parts.append(evaluate(request, place, wide, knowledge, loss_of_batch))
+    candidates = Candidates.joined(parts)
+    keeps = kept(candidates, request.limits)
+    return Found(
+        candidates=candidates,
+        kept=keeps,
+        order=ranked(candidates, keeps, request.objective),
+        enumerated=enumerated,
+        critical=limit,
+    )
+
+
+def critical_of(request: Request, knowledge: Knowledge) -> CriticalBatch:
+    """The critical batch of the run, by its tokens and, where there is a law, by its loss."""
+    estimate = loss_at(request, knowledge, request.tokens) if has_loss(request) else None
+    return critical(request, estimate.loss if estimate else None)
+
+
+def loss_at(request: Request, knowledge: Knowledge, tokens: float) -> LossEstimate:
+    """The loss of the model after so many tokens."""
+    return knowledge.loss.predict(equivalent_parameters(request.model), tokens)
+
+
+def loss_with_batch(
+    request: Request, knowledge: Knowledge, batch: int, limit: CriticalBatch
+) -> LossEstimate | None:
+    """The loss of a run with this batch; None where no law applies."""
+    if not has_loss(request):
+        return None
+    return loss_at(request, knowledge, effective_tokens(request, batch, limit))
+
+
+def equivalent_parameters(model: Model) -> float:
+    """Parameters of a dense model that would be about as good.
+
+    For experts this is the geometric mean of stored and active parameters, a rule of thumb that
+    published mixtures follow roughly.
+    """
+    return float(np.sqrt(float(model.parameters.total) * float(model.active_parameters)))
+
+
+def ranked(candidates: Candidates, keeps: Mask, objective: Objective) -> npt.NDArray[np.intp]:
+    """Places of the kept candidates, best first; ties go to fewer devices and less memory."""
+    places = np.flatnonzero(keeps)
+    time, usd = candidates.run_seconds[places], candidates.usd[places]
+    cost = np.where(np.isnan(usd), time * candidates.devices[places], usd)
+    first, second = (time, cost) if objective is Objective.TIME else (cost, time)
+    tie = (candidates.memory_bytes[places], candidates.devices[places], second, first)
+    order: npt.NDArray[np.intp] = places[np.lexsort(tie)]
+    return order
+
+
+def distinct(
+    candidates: Candidates, order: npt.NDArray[np.intp], most: int
+) -> npt.NDArray[np.intp]:
+    """The best of each way to divide the model, best first, `most` of them."""
+    divided = [getattr(candidates.layouts, name)[order] for name in _DIVISION]
+    keys = np.stack([candidates.pool[order].astype(np.float64), *divided], axis=1)
+    _, first = np.unique(keys, axis=0, return_index=True)
+    return order[np.sort(first)[:most]]
+
+
+def _loss_of_batch(request: Request, knowledge: Knowledge, limit: CriticalBatch) -> LossOfBatch:
+    @cache
+    def loss(batch: int) -> float | None:
+        estimate = loss_with_batch(request, knowledge, batch, limit)
+        return estimate.loss if estimate else None
+
+    return loss
