@@ -62,18 +62,20 @@ def usual_binding(request: Request, found: Found, place: int) -> tuple[Binding, 
     if devices == pool.most:
         return Binding.DEVICES, f"all {pool.most:,} {pool.kind} are in use"
     batch = int(candidates.batch[place])
-    if int(candidates.layouts.data[place] * candidates.layouts.micro_batch[place]) >= batch:
-        why = f"a batch of {batch:,} sequences has no more parts for more than {devices:,} devices"
-        return Binding.BATCH, why
     more = _others(candidates, place) & (candidates.devices > devices)
     if not more.any():
+        if int(candidates.layouts.data[place]) >= batch:
+            return Binding.BATCH, f"a batch of {batch:,} cannot be divided over more replicas"
         why = f"neither {request.model.name} nor a batch of {batch:,} sequences can be divided "
         why += f"evenly over more than {devices:,} of {pool.most:,} {pool.kind}"
         return Binding.SHAPE, why
     nearest = int(np.flatnonzero(more)[np.argmin(candidates.run_seconds[more])])
     slower = candidates.run_seconds[nearest] / candidates.run_seconds[place]
-    why = f"{int(candidates.devices[nearest]):,} devices would wait for each other and take "
-    why += f"{_times(slower)} as long"
+    more_devices = int(candidates.devices[nearest])
+    if slower < 1.0:
+        why = f"{devices:,} of {pool.most:,} {pool.kind} are in use; {more_devices:,} would take "
+        return Binding.DEVICES, why + f"{_times(slower)} as long"
+    why = f"{more_devices:,} devices would wait for each other and take {_times(slower)} as long"
     return Binding.NETWORK, why
 
 

@@ -14,13 +14,13 @@ import numpy as np
 from modelyard.errors import InputError
 from modelyard.plan.answer import Binding, Plan, Refusal, Relaxation
 from modelyard.plan.batches import batches, useful_sequences
-from modelyard.plan.best import best_plan, plan_at
+from modelyard.plan.best import best_plan
 from modelyard.plan.candidates import lowest_peak
 from modelyard.plan.check import has_loss, usable
 from modelyard.plan.knowledge import Knowledge
 from modelyard.plan.limits import kept_by_limit
-from modelyard.plan.request import Pins, Request
-from modelyard.plan.search import Found, equivalent_parameters
+from modelyard.plan.request import Limits, Pins, Request
+from modelyard.plan.search import Found, equivalent_parameters, search
 from modelyard.plan.space import layouts
 from modelyard.spec.adapters import lora
 from modelyard.spec.devices import Precision
@@ -31,6 +31,10 @@ from modelyard.units import format_bytes, format_count, format_duration
 #: how often the number of devices is doubled, and how often the interval is then halved
 _DOUBLINGS = 12
 _HALVINGS = 4
+#: a doubling that leaves more than this share of the time is not worth another one
+_WORTHWHILE = 0.97
+#: nobody who asked for a run wants one that is so many times longer
+_MOST_TOKENS_FACTOR = 100.0
 #: figures suggested to people are rounded up to so many digits
 _DIGITS = 2
 
@@ -50,8 +54,10 @@ def refusal(request: Request, knowledge: Knowledge, found: Found) -> Refusal:
     relaxations = [
         *_limits(request, knowledge, found),
         *_devices(request, knowledge, found),
-        *_verified(_others(request, knowledge, found), knowledge),
+        *_verified(_others(request, knowledge, found, binding), knowledge),
     ]
+    if not relaxations:
+        relaxations = [*_verified(_together(request), knowledge)]
     return Refusal(binding=binding, why=why, relaxations=tuple(relaxations))
 
 
@@ -138,21 +144,28 @@ def _limits(request: Request, knowledge: Knowledge, found: Found) -> Iterator[Re
             Binding.BUDGET: candidates.usd,
             Binding.LOSS: candidates.loss,
         }[binding][places]
-        place = int(places[np.argmin(value)])
-        plan = plan_at(request, knowledge, found, place)
-        yield Relaxation(binding, _limit_text(binding, float(value.min())), _effect(plan), plan)
+        text, limits = _moved(request.limits, binding, float(value.min()))
+        yield from _verified(
+            iter([_Change(binding, text, replace(request, limits=limits))]), knowledge
+        )
 
 
-def _limit_text(binding: Binding, value: float) -> str:
+def _moved(limits: Limits, binding: Binding, value: float) -> tuple[str, Limits]:
+    """A limit moved to a value that can be kept, rounded up, as an option and as limits."""
     if binding is Binding.DEADLINE:
-        return f"--deadline {_duration_up(value)}"
+        seconds, text = _duration_up(value)
+        return f"--deadline {text}", replace(limits, deadline_seconds=seconds)
     if binding is Binding.BUDGET:
-        return f"--budget {_up(value):.0f}" if value >= 100 else f"--budget {_up(value):g}"
-    return f"--max-loss {np.ceil(value * 1000) / 1000:g}"
+        usd = _up(value)
+        return f"--budget {usd:.10g}", replace(limits, budget_usd=usd)
+    loss = float(np.ceil(value * 1000.0) / 1000.0)
+    return f"--max-loss {loss:g}", replace(limits, most_loss=loss)
 
 
 def _devices(request: Request, knowledge: Knowledge, found: Found) -> Iterator[Relaxation]:
     """The fewest more devices of each kind that would do, or fewer where too many must be used."""
+    if _never_good_enough(request, found):
+        return
     for place, pool in enumerate(request.pools):
         if not usable(request, pool):
             continue
@@ -165,38 +178,84 @@ def _devices(request: Request, knowledge: Knowledge, found: Found) -> Iterator[R
         yield from _more_devices(request, knowledge, place)
 
 
+def _never_good_enough(request: Request, found: Found) -> bool:
+    """Whether the loss is out of reach, which no number of devices changes."""
+    most = request.limits.most_loss
+    return most is not None and found.candidates.size > 0 and _best_loss(found) > most
+
+
 def _more_devices(request: Request, knowledge: Knowledge, place: int) -> Iterator[Relaxation]:
     pool = request.pools[place]
-    per_node = pool.platform.devices_per_node
-    failing, plan, most = pool.most, None, pool.most
-    for _ in range(_DOUBLINGS):
-        most *= 2
+    alone = replace(request, pools=(pool,))
+    failing, enough, shortest = pool.most, 0, np.inf
+    for doubling in range(1, _DOUBLINGS + 1):
+        most = pool.most << doubling
         if most > MOST_DEVICES:
             return
-        plan = _try(_with_pool(request, place, pool.resized(most)), knowledge)
-        if plan is not None:
+        found = search(_with_pool(alone, 0, pool.resized(most)), knowledge)
+        if found.best is not None:
+            enough = most
             break
         failing = most
-    if plan is None:
+        if found.candidates.size:
+            # Once more devices make nothing faster, still more will not either.
+            fastest = float(found.candidates.run_seconds.min())
+            if not fastest < shortest * _WORTHWHILE or not _affordable(request, found):
+                return
+            shortest = fastest
+    if not enough:
         return
-    enough = most
+    per_node = pool.platform.devices_per_node
     for _ in range(_HALVINGS):
         middle = (failing + enough) // 2
         middle -= middle % per_node if middle > per_node else 0
-        if middle <= failing or middle >= enough:
+        if not failing < middle < enough:
             break
-        tried = _try(_with_pool(request, place, pool.resized(middle)), knowledge)
-        if tried is None:
-            failing = middle
-        else:
-            enough, plan = middle, tried
-    yield Relaxation(Binding.DEVICES, f"--devices {enough}x{pool.kind}", _effect(plan), plan)
+        found = search(_with_pool(alone, 0, pool.resized(middle)), knowledge)
+        failing, enough = (middle, enough) if found.best is None else (failing, middle)
+    changed = _with_pool(alone, 0, pool.resized(enough))
+    text = f"--devices {enough}x{pool.kind}"
+    yield from _verified(iter([_Change(Binding.DEVICES, text, changed)]), knowledge)
 
 
-def _others(request: Request, knowledge: Knowledge, found: Found) -> Iterator[_Change]:
+def _affordable(request: Request, found: Found) -> bool:
+    """Whether any layout is within the budget, whatever its other faults."""
+    budget = request.limits.budget_usd
+    return budget is None or bool((found.candidates.usd <= budget).any())
+
+
+def _together(request: Request) -> Iterator[_Change]:
+    """Several changes at once, for requests that no single one helps."""
+    unlimited = replace(request.limits, deadline_seconds=None, budget_usd=None, most_loss=None)
+    named = [
+        name
+        for name, value in (
+            ("--deadline", request.limits.deadline_seconds),
+            ("--budget", request.limits.budget_usd),
+            ("--max-loss", request.limits.most_loss),
+        )
+        if value is not None
+    ]
+    free = replace(request, limits=unlimited)
+    if len(named) > 1:
+        yield _Change(Binding.DEADLINE, f"leave {' and '.join(named)} out", free)
+    pins = "" if request.pins == Pins() else ", all pins"
+    for doubling in (3, 6, 9):
+        pools = tuple(pool.resized(pool.most << doubling) for pool in request.pools)
+        if max(pool.most for pool in pools) > MOST_DEVICES:
+            return
+        bigger = replace(free, pools=pools, pins=Pins(), global_batch=None)
+        devices = "+".join(str(pool) for pool in pools)
+        limits = f"leave {', '.join(named)}{pins} out, and write " if named or pins else ""
+        yield _Change(Binding.DEVICES, f"{limits}--devices {devices}", bigger)
+
+
+def _others(
+    request: Request, knowledge: Knowledge, found: Found, binding: Binding
+) -> Iterator[_Change]:
     """Changes of other sorts, each alone."""
     yield from _pins(request)
-    yield from _precision(request)
+    yield from _precision(request, binding)
     yield from _batch(request)
     yield from _loss(request, knowledge)
     yield from _memory(request, found)
@@ -216,7 +275,7 @@ def _pins(request: Request) -> Iterator[_Change]:
         yield _Change(Binding.PINS, f"leave {names} out", replace(request, pins=Pins()))
 
 
-def _precision(request: Request) -> Iterator[_Change]:
+def _precision(request: Request, binding: Binding) -> Iterator[_Change]:
     wanted = [Precision.BF16]
     if request.limits.deadline_seconds is not None or request.limits.budget_usd is not None:
         wanted.append(Precision.FP8)
@@ -228,7 +287,7 @@ def _precision(request: Request) -> Iterator[_Change]:
             continue
         if precision is Precision.BF16 and request.precision is None:
             continue
-        yield _Change(Binding.MEMORY, f"--precision {precision}", changed)
+        yield _Change(binding, f"--precision {precision}", changed)
 
 
 def _batch(request: Request) -> Iterator[_Change]:
@@ -241,7 +300,7 @@ def _loss(request: Request, knowledge: Knowledge) -> Iterator[_Change]:
     if most is None or not has_loss(request):
         return
     tokens = knowledge.loss.tokens_for_loss(equivalent_parameters(request.model), most)
-    if tokens is None or tokens > 1e18:
+    if tokens is None or tokens > _MOST_TOKENS_FACTOR * request.tokens:
         return
     for factor in (1.02, 1.5):
         more = _up(tokens * factor)
@@ -317,9 +376,10 @@ def _up(value: float) -> float:
     return float(np.ceil(value / unit - 1e-9) * unit)
 
 
-def _duration_up(seconds: float) -> str:
+def _duration_up(seconds: float) -> tuple[float, str]:
     """In the largest unit of which there are at least two, rounded up to a tenth."""
     for name, size in (("d", 86_400.0), ("h", 3_600.0), ("m", 60.0), ("s", 1.0)):
         if seconds >= 2.0 * size or name == "s":
-            return f"{np.ceil(seconds / size * 10.0) / 10.0:g}{name}"
-    return f"{seconds:g}s"
+            amount = float(np.ceil(seconds / size * 10.0 - 1e-9) / 10.0)
+            return amount * size, f"{amount:.10g}{name}"
+    raise AssertionError("seconds are the last unit")

@@ -82,8 +82,12 @@ def critical_of(request: Request, knowledge: Knowledge) -> CriticalBatch:
 
 
 def loss_at(request: Request, knowledge: Knowledge, tokens: float) -> LossEstimate:
-    """The loss of the model after so many tokens."""
-    return knowledge.loss.predict(equivalent_parameters(request.model), tokens)
+    """The loss of the model after so many tokens; guessing every token alike is never worse."""
+    found = knowledge.loss.predict(equivalent_parameters(request.model), tokens)
+    guess = float(np.log(max(request.model.vocab, 2)))
+    return LossEstimate(
+        min(found.loss, guess), min(found.low, guess), min(found.high, guess), found.extrapolation
+    )
 
 
 def loss_with_batch(
