@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, MutableMapping
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Mapping
+from typing import Any
 
 import click
 
 from modelyard.cli.main import EXIT_NO_PLAN, Verb
-from modelyard.cli.output import print_json
 from modelyard.cli.plan_options import ANSWERING, SECTIONS, parameters
-
-if TYPE_CHECKING:
-    from modelyard.plan.answer import Answer
-    from modelyard.planner.options import Options
 
 #: Words that are commands when they come first, and not names of models.
 SUBCOMMANDS: Mapping[str, Verb] = {
@@ -26,8 +20,8 @@ SUBCOMMANDS: Mapping[str, Verb] = {
 HELP = """Plan a training run before anyone waits in a queue.
 
 MODEL is a name of `yard models`, a Hugging Face config.json or its folder; or give --layers,
---hidden and --heads. The answer is a ranked list of plans with 80% ranges, or the limit that no
-plan keeps and what would help (exit code 3).
+--hidden, --heads and --vocab. The answer is a ranked list of plans with 80% ranges, or the limit
+that no plan keeps and what would help (exit code 3).
 
 \b
 Examples:
@@ -36,7 +30,7 @@ Examples:
   yard plan gpt3-175b --devices 1024xA100 --tokens 300B --batch '3.2M tokens' --tensor 8
   yard plan llama2-70b --devices 8xH100 --tokens 100M --qlora 16
   yard plan ./my-model/config.json --devices 16xA100+64xV100 --tokens 20B --budget 5k
-  yard plan --layers 24 --hidden 2048 --heads 16 --devices 8xA100 --tokens 10B
+  yard plan --layers 24 --hidden 2048 --heads 16 --vocab 50257 --devices 8xA100
   yard plan llama2-7b --devices 64xH100 --tokens 300B --what-if devices=+8xH100
   yard plan llama2-7b --devices 64xH100 --tokens 300B --launch fsdp --out run
 """
@@ -74,35 +68,13 @@ class PlanCommand(click.Command):
 
 
 def _plan(**given: Any) -> None:
+    from modelyard.cli.plan_answer import Answering, carry_out
+
     context = click.get_current_context()
-    answering = {name: given.pop(name) for name in ANSWERING}
+    answering = Answering(**{name: given.pop(name) for name in ANSWERING})
     model: str = given.pop("model") or ""
-    if not model and all(value is None for value in given.values()):
-        click.echo(context.get_help())
-        return
-    answer = ask(model, given)
-    if answering["output"] == "json":
-        from modelyard.cli.plan_json import answer_json
-
-        print_json(answer_json(answer, top=answering["top"]))
-    else:
-        from modelyard.cli.plan_table import print_answer
-
-        print_answer(answer, top=answering["top"])
-    if answer.refusal is not None:
-        context.exit(EXIT_NO_PLAN)
-
-
-def ask(model: str, given: MutableMapping[str, Any]) -> Answer:
-    """The planner's answer to what was written on the command line."""
-    from modelyard.planner.door import plan as planned
-
-    words = {
-        name: str(value) if isinstance(value, Path) else value
-        for name, value in given.items()
-        if value is not None
-    }
-    return planned(model, **cast("Options", words))
+    found = carry_out(model, given, answering, context)
+    context.exit(0 if found else EXIT_NO_PLAN)
 
 
 plan = PlanCommand("plan", params=parameters(), callback=_plan, help=HELP, no_args_is_help=True)

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, cast
 
 from modelyard.errors import InputError, Problem, UnknownName
 from modelyard.planner.options import SHAPE, Options
+from modelyard.planner.shape import NEEDED, model_of_numbers, words_of
 from modelyard.spec.model import Model
-from modelyard.units import describe, parse_count
+from modelyard.units import parse_count
 
 if TYPE_CHECKING:
     from modelyard.plan.request import Request
@@ -28,7 +29,6 @@ _BATCH = re.compile(r"(.*?)\s*(tokens?|sequences?)?", re.IGNORECASE | re.DOTALL)
 #: Stands for the model in messages when it was given in numbers.
 IN_NUMBERS = "these numbers"
 MOST_SHOWN = 60
-MOST_SIZE = 10**12
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,8 +157,8 @@ class _Form:
             what = f"the model is named too, '{named[:MOST_SHOWN]}'"
             self.refuse(shape[0], what, "keep the name or the numbers")
         if not named and not shape:
-            fix = "name one of 'yard models', a config.json or its folder, or give layers, hidden "
-            self.refuse("model", "there is none", fix + "and heads")
+            fix = "name one of 'yard models', a config.json or its folder, or give "
+            self.refuse("model", "there is none", f"{fix}{words_of(NEEDED)}")
         # Something to read has to be there, so that all other words are read too.
         return named or IN_NUMBERS
 
@@ -185,18 +185,8 @@ class _Form:
         return self._plain_model()
 
     def _plain_model(self) -> Model:
-        from modelyard.spec.model_source import plain_model
-
-        numbers: dict[str, object] = {}
-        problems: list[Problem] = []
-        for name in (name for name in SHAPE if name in self.options):
-            try:
-                numbers[name] = _shape_part(name, self.options[name])
-            except InputError as error:
-                problems += [Problem(f"{name}: {p.what}", p.fix) for p in error.problems]
-        if problems:
-            raise InputError(problems[0].what, fix=problems[0].fix, problems=problems)
-        return plain_model(**numbers)
+        shape = {name: self.options[name] for name in SHAPE if name in self.options}
+        return model_of_numbers(shape)
 
     def _load_pools(self, text: str) -> tuple[Pool, ...]:
         from modelyard.spec.pool_source import load_pools, pools_of_cluster
@@ -209,20 +199,3 @@ class _Form:
         if "cluster" in self.options and "devices" not in self.options:
             return pools_of_cluster(load_cluster(text), prices)
         return load_pools(text, prices)
-
-
-def _shape_part(name: str, value: object) -> object:
-    if name == "kind":
-        return str(value).strip().casefold()
-    if isinstance(value, bool):
-        if name in ("gated", "tied"):
-            return value
-        raise InputError(f"expected a number, found {describe(value)}", fix="write a number")
-    if not isinstance(value, (str, int, float)):
-        raise InputError(f"expected a number, found {describe(value)}", fix="write a number")
-    if isinstance(value, int) and abs(value) > MOST_SIZE:
-        raise InputError("this number is too large", fix=f"write at most {MOST_SIZE:,}")
-    number = parse_count(value)
-    if not 1 <= number <= MOST_SIZE:
-        raise InputError(f"{number} is not possible", fix=f"write 1 to {MOST_SIZE:,}")
-    return number

@@ -1,0 +1,122 @@
+"""Ask the planner and show what it says: in a table, as JSON, in a report, as settings to start."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import click
+
+from modelyard.cli.output import called_as, print_json
+from modelyard.cli.plan_options import ANSWERING
+from modelyard.cli.runs import command_line
+
+if TYPE_CHECKING:
+    from modelyard.plan.answer import Answer
+    from modelyard.planner.options import Options
+
+REPORT_NAME = "plan.html"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answering:
+    """How to answer, as it was written."""
+
+    what_if: tuple[str, ...]
+    top: int
+    launch: str | None
+    out: Path | None
+    report: Path | None
+    output: str
+
+
+def carry_out(
+    model: str, given: Mapping[str, Any], answering: Answering, context: click.Context
+) -> bool:
+    """Plan, and show it; whether there is a plan."""
+    answer = ask(model, given)
+    command = command_line(context, without=ANSWERING)
+    remedies = remedies_for(answer, context)
+    if answering.report is not None:
+        _write_report(answering.report, answer, answering.top, command, remedies)
+    if answering.output == "json":
+        from modelyard.cli.plan_json import answer_json
+
+        print_json(answer_json(answer, top=answering.top))
+    else:
+        from modelyard.cli.plan_table import print_answer
+
+        print_answer(answer, top=answering.top)
+        _print_next(answer, answering, command, remedies)
+    return answer.refusal is None
+
+
+def ask(model: str, given: Mapping[str, Any]) -> Answer:
+    """The planner's answer to what was written on the command line."""
+    from modelyard.planner.door import plan
+
+    words = {
+        name: str(value) if isinstance(value, Path) else value
+        for name, value in given.items()
+        if value is not None
+    }
+    return plan(model, **cast("Options", words))
+
+
+def remedies_for(answer: Answer, context: click.Context) -> list[str]:
+    """The command with each of the changes that would give a plan."""
+    if answer.refusal is None:
+        return []
+    return [_changed(context, item.change) for item in answer.refusal.relaxations]
+
+
+def _changed(context: click.Context, change: str) -> str:
+    """The command with an option in place of what was written for it."""
+    words = shlex.split(change)
+    names = {
+        parameter.name
+        for parameter in context.command.params
+        if set(words) & {*parameter.opts, *parameter.secondary_opts}
+    }
+    without = frozenset(name for name in names if name) | ANSWERING
+    return f"{command_line(context, without=without)} {shlex.join(words)}"
+
+
+def _write_report(
+    path: Path, answer: Answer, top: int, command: str, remedies: Sequence[str]
+) -> None:
+    from modelyard.cli.plan_report import render_plan
+    from modelyard.cli.runs import make_folder
+    from modelyard.files import write_atomically
+
+    make_folder(path.parent)
+    write_atomically(path, render_plan(answer, top=top, command=command, remedies=remedies))
+
+
+def _print_next(
+    answer: Answer, answering: Answering, command: str, remedies: Sequence[str]
+) -> None:
+    """What to type next: changes that would help, or what can be done with the plan."""
+    command = command.replace("yard", called_as(), 1)
+    click.echo()
+    if answer.refusal is not None:
+        relaxations = answer.refusal.relaxations
+        if relaxations:
+            click.echo("What would help, each by itself:")
+        for line, item in zip(remedies, relaxations, strict=True):
+            click.echo(f"  {line}\\n      {item.effect}")
+        return
+    if answering.report is not None:
+        click.echo(f"Report: {answering.report}")
+    suggestions = [
+        f"{command} --report {REPORT_NAME}" if answering.report is None else "",
+        f"{command} --launch fsdp --out run" if answering.launch is None else "",
+        f"{command} --what-if devices=+8x{answer.plans[0].pool.kind}"
+        if not answering.what_if
+        else "",
+    ]
+    for at, line in enumerate(line for line in suggestions if line):
+        click.echo(f"{'Next:' if at == 0 else '     '}   {line}")
