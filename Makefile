@@ -9,6 +9,8 @@ VENV  := .venv
 BIN   := $(VENV)/bin
 # Newer than pyproject.toml and constraints.txt exactly when .venv agrees with them.
 STAMP := $(VENV)/.installed
+# The same for Apache Beam, which is large and needed by a few tests and one benchmark only.
+BEAM  := $(VENV)/.beam-installed
 
 # The matrices here are tiny: more threads for each of them only get in each other's way.
 export OPENBLAS_NUM_THREADS ?= 1
@@ -25,7 +27,7 @@ endif
 .DEFAULT_GOAL := help
 .PHONY: help setup test test-slow lint format types imports demo \
         bench bench-reproduce bench-simulator bench-decisions bench-yard \
-        bench-topology bench-dl2 docs clean distclean
+        bench-topology bench-dl2 bench-bulk docs clean distclean
 
 help: ## list the targets
 	awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -55,10 +57,16 @@ $(STAMP): pyproject.toml constraints.txt
 	  --constraint constraints.txt --build-constraint constraints.txt --compile-bytecode
 	touch $@
 
-test: lint types imports ## lint, check types and imports, run the quick tests
+$(BEAM): $(STAMP)
+	echo "installing Apache Beam into $(VENV)"
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --editable '.[beam]' \
+	  --constraint constraints.txt --build-constraint constraints.txt
+	touch $@
+
+test: lint types imports $(BEAM) ## lint, check types and imports, run the quick tests
 	$(BIN)/pytest -n $(WORKERS) -m 'not slow'
 
-test-slow: setup ## run the slow tests
+test-slow: setup $(BEAM) ## run the slow tests
 	$(BIN)/pytest -n $(WORKERS) -m slow
 
 lint: setup ## check style and formatting
@@ -98,6 +106,9 @@ bench-simulator: setup ## how fast the simulator plays a trace
 
 bench-decisions: setup ## how fast the policies decide
 	$(BIN)/python benchmarks/decisions.py
+
+bench-bulk: setup $(BEAM) ## requests planned per second: one by one, in process, by Beam
+	$(BIN)/python benchmarks/bulk.py
 
 docs: setup ## write the pages of docs/reference anew from the code
 	$(BIN)/python scripts/reference.py

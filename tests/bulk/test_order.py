@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 
 import pytest
 from hypothesis import given
@@ -16,29 +17,17 @@ from modelyard.bulk.order import (
     make_record,
     plan_record,
 )
-from modelyard.errors import InputError, Problem
+from modelyard.bulk.planner import ask_for
+from modelyard.errors import Problem
 from modelyard.plan.answer import Answer
 from modelyard.plan.request import Request
-from modelyard.plan.wording import Sources
-from modelyard.spec.model import Model
-from modelyard.spec.pool import Pool
+from modelyard.planner.asking import Asked
 
 JSON_VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=10),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner),
     max_leaves=5,
 )
-
-
-def no_model(text: str) -> Model:
-    raise InputError(f"unknown model '{text}'", fix="name one of the zoo")
-
-
-def no_pools(text: str) -> tuple[Pool, ...]:
-    raise InputError(f"'{text}' are no devices", fix="write 8xH100")
-
-
-NOTHING = Sources(model=no_model, pools=no_pools)
 
 
 def never(request: Request) -> Answer:
@@ -91,13 +80,13 @@ def test_what_is_no_object_is_a_bad_record(text: str) -> None:
 
 def test_numbers_of_thousands_of_digits_stay_text() -> None:
     record = json_record(1, f'{{"tokens": {"9" * 5000}}}')
-    outcome = plan_record(record, never, NOTHING)
+    outcome = plan_record(record, ask_for, never)
     assert "too long" in problems(outcome)
 
 
 def test_half_characters_are_refused_and_written_without_harm() -> None:
     record = json_record(1, r'{"id": "a\ud800", "model": "\udfff"}')
-    outcome = plan_record(record, never, NOTHING)
+    outcome = plan_record(record, ask_for, never)
     assert "not UTF-8" in problems(outcome)
     outcome.line().encode("utf-8")
 
@@ -110,18 +99,18 @@ def test_a_word_written_twice_counts_once_if_one_of_them_is_empty() -> None:
 
 
 def test_all_mistakes_of_a_record_are_told_at_once() -> None:
-    text = '{"model": "x", "devices": "y", "tokens": "-3", "batch": 0, "colour": 1, "flash": "so"}'
-    told = problems(plan_record(json_record(1, text), never, NOTHING))
-    for part in ("unknown model", "no devices", "negative", "batch", "colour", "flash"):
+    words = {"model": "no-such", "devices": "y", "tokens": "-3", "batch": 0, "flash": "so"}
+    record = make_record(1, {**words, "colour": 1, "prices": "p.csv"}.items())
+    told = problems(plan_record(record, ask_for, never))
+    for part in ("no-such", "'y' is not", "negative", "batch", "colour", "flash", "--prices"):
         assert part in told
 
 
 def test_a_fault_of_the_planner_stays_with_its_record() -> None:
-    def broken(text: str) -> Model:
+    def broken(words: Mapping[str, object]) -> Asked:
         raise ZeroDivisionError("so")
 
-    sources = Sources(model=broken, pools=no_pools)
-    outcome = plan_record(json_record(1, '{"model": "x"}'), never, sources)
+    outcome = plan_record(json_record(1, '{"model": "x"}'), broken, never)
     assert "ZeroDivisionError" in problems(outcome)
 
 
@@ -131,7 +120,7 @@ def test_a_fault_of_the_planner_stays_with_its_record() -> None:
     )
 )
 def test_any_object_gives_one_writable_outcome(fields: dict[str, object]) -> None:
-    outcome = plan_record(json_record(1, json.dumps(fields)), never, NOTHING)
+    outcome = plan_record(json_record(1, json.dumps(fields)), ask_for, never)
     assert outcome.tag is Tag.BAD
     read = json.loads(outcome.line().encode("utf-8"))
     assert read["number"] == 1

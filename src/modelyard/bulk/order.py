@@ -1,7 +1,7 @@
 """One record of a file of requests, and what becomes of it.
 
-A record is flat: words of `yard plan` with their values (`plan.wording.WORDS`), and an `id` that
-comes back with the outcome. There are three outcomes, whatever runs the sweep: a `result`,
+A record is flat: a `model`, what else `yard plan` takes (`planner.options.Options`), and an `id`
+that comes back with the outcome. There are three outcomes, whatever runs the sweep: a `result`,
 `no_solution` with the reason, or `bad` for a record that nobody can plan.
 """
 
@@ -10,13 +10,13 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from modelyard.errors import InputError, Problem, YardError
 from modelyard.plan.answer import Answer, Interval, Plan, Refusal
 from modelyard.plan.request import Request
-from modelyard.plan.wording import Sources, read_request
+from modelyard.planner.asking import Asked
 
 ID = "id"
 #: Longer ones are no names; they would fill every line that mentions them.
@@ -66,6 +66,9 @@ class Outcome:
         return json.dumps(self.fields, ensure_ascii=False, allow_nan=False)
 
 
+#: The request that words make, or an `InputError` with everything that is wrong with them.
+Ask = Callable[[Mapping[str, object]], Asked]
+Solve = Callable[[Request], Answer]
 Planner = Callable[[Record], Outcome]
 #: Makes a planner where it is needed: in each worker process.
 PlannerFactory = Callable[[], Planner]
@@ -115,12 +118,14 @@ def json_record(number: int, text: str) -> Record:
     return make_record(number, read)
 
 
-def plan_record(record: Record, solve: Callable[[Request], Answer], sources: Sources) -> Outcome:
+def plan_record(record: Record, ask: Ask, solve: Solve) -> Outcome:
     """What the planner makes of a record; it never raises, whatever the record says."""
     try:
         if record.problems:
-            return bad(record, (*record.problems, *_more_problems(record, sources)))
-        answer = solve(read_request(record.words, sources))
+            return bad(record, (*record.problems, *_more_problems(record, ask)))
+        asked = ask(record.words)
+        answer = solve(asked.request)
+        answer = replace(answer, notes=(*asked.notes, *answer.notes))
         if answer.refusal is not None or not answer.plans:
             return _no_solution(record, answer)
         return _result(record, answer)
@@ -145,12 +150,12 @@ def clean(text: str) -> str:
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
-def _more_problems(record: Record, sources: Sources) -> tuple[Problem, ...]:
+def _more_problems(record: Record, ask: Ask) -> tuple[Problem, ...]:
     """What else is wrong with a record that was read with problems; all are told at once."""
     if not record.words:
         return ()
     try:
-        read_request(record.words, sources)
+        ask(record.words)
     except InputError as error:
         return error.problems
     return ()

@@ -22,7 +22,7 @@ from modelyard.bulk.example import read_example
 from modelyard.bulk.order import ID, Record, json_record, make_record, unreadable
 from modelyard.bulk.tfrecord import Damage, payloads
 from modelyard.errors import InputError, one_of
-from modelyard.plan.wording import WORDS
+from modelyard.planner.options import Options
 
 #: No flat record is longer; what is longer is another sort of file.
 MOST_LINE_BYTES = 1024 * 1024
@@ -112,7 +112,7 @@ def _read_csv(stream: BinaryIO) -> Iterator[Record]:
     if header is None:
         return
     known = {name.strip().casefold().replace("-", "_") for name in header}
-    if not known & {ID, *WORDS}:
+    if not known & {ID, "model", *Options.__annotations__}:
         what = "the first line names no column that is known"
         raise InputError(what, fix="write a header such as id,model,devices,tokens")
     number = 0

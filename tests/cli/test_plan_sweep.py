@@ -1,0 +1,102 @@
+"""`yard plan sweep`: what it prints, how it ends, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner, Result
+
+from modelyard.cli.main import yard
+from modelyard.cli.plan_sweep import lines
+
+GOOD = '{"id": "good", "model": "gpt2", "devices": "8xA100", "tokens": "1B"}'
+LATE = '{"id": "late", "model": "gpt2", "devices": "8xA100", "tokens": "1B", "deadline": "1s"}'
+WRONG = '{"id": "wrong", "model": "gpt2", "devices": "8xA100", "tokens": "many"}'
+
+
+def run(folder: Path, *options: str, records: tuple[str, ...] = (GOOD, LATE, WRONG)) -> Result:
+    path = folder / "requests.jsonl"
+    path.write_text("\n".join(records), encoding="utf-8")
+    command = ["plan", "sweep", str(path), "--out", str(folder / "out"), "--workers", "1"]
+    return CliRunner().invoke(yard, [*command, *options])
+
+
+def test_the_three_outcomes_are_counted_and_bad_ones_named(tmp_path: Path) -> None:
+    done = run(tmp_path)
+    assert done.exit_code == 0, done.output
+    assert "3 of 3 requests" in done.stdout
+    for name in ("result", "no_solution", "bad"):
+        assert f"{name}.jsonl" in done.stdout
+        assert len((tmp_path / "out" / f"{name}.jsonl").read_text().splitlines()) == 1
+    assert "deadline" in done.stdout
+    assert "bad: record 3 (wrong): tokens" in done.stderr
+
+
+def test_a_second_run_does_nothing_again(tmp_path: Path) -> None:
+    run(tmp_path)
+    done = run(tmp_path)
+    assert done.exit_code == 0
+    assert "3 of them by an earlier run" in done.stdout
+
+
+def test_json_is_json(tmp_path: Path) -> None:
+    found = json.loads(run(tmp_path, "-o", "json").stdout)
+    assert found["outcomes"] == {"result": 1, "no_solution": 1, "bad": 1}
+    assert found["no_solution_by_binding"] == {"deadline": 1}
+    assert found["bad"][0]["id"] == "wrong"
+
+
+def test_results_of_other_requests_are_kept_unless_fresh(tmp_path: Path) -> None:
+    run(tmp_path)
+    refused = run(tmp_path, records=(GOOD,))
+    assert refused.exit_code == 2
+    assert "--fresh" in refused.stderr
+    assert run(tmp_path, "--fresh", records=(GOOD,)).exit_code == 0
+
+
+def test_only_bad_records_are_a_mistake_and_no_records_are_none(tmp_path: Path) -> None:
+    assert run(tmp_path, records=(WRONG, "x")).exit_code == 2
+    empty = run(tmp_path, "--fresh", records=())
+    assert empty.exit_code == 0
+    assert "no records" in empty.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        (("--runner", "FlinkRunner"), "add --beam"),
+        (("--", "--project", "p"), "add --beam"),
+        (("--beam",), "--workers is for sweeps without Beam"),
+        (("--prices", "nowhere.csv"), "no such file"),
+        (("--format", "csv"), "the first line"),
+    ],
+)
+def test_what_cannot_be_together_is_refused(
+    tmp_path: Path, options: tuple[str, ...], reason: str
+) -> None:
+    done = run(tmp_path, *options)
+    assert done.exit_code == 2
+    assert reason in done.stderr
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    command = ["plan", "sweep", str(tmp_path / "none.jsonl"), "--out", str(tmp_path / "out")]
+    done = CliRunner().invoke(yard, command)
+    assert done.exit_code == 2
+    assert "none.jsonl: no such file" in done.stderr
+
+
+def test_a_log_hears_of_the_sweep_every_ten_seconds() -> None:
+    moments = iter([0.0, 1.0, 11.0, 12.0, 22.0])
+
+    @click.command()
+    def command() -> None:
+        tell = lines(lambda: next(moments))
+        for done in range(1, 5):
+            tell(done, 4)
+
+    told = CliRunner().invoke(command).stderr.splitlines()
+    assert told == ["2 of 4 requests", "4 of 4 requests"]
