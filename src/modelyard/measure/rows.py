@@ -12,7 +12,7 @@ import io
 import math
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -281,14 +281,19 @@ class _Configuration:
     precision: Precision
     sequence: int
     style: Style
+    #: share of the blocks that is computed again where it is neither none nor all
+    again: float | None
     seconds: float
 
     def columns(self) -> Columns:
+        layout = LayoutColumns.of([self.layout])
+        if self.again is not None:
+            layout = replace(layout, recompute=np.array([1.0 + self.again]))
         return Columns.of(
             self.model,
             self.tuning,
             self.platform,
-            LayoutColumns.of([self.layout]),
+            layout,
             sequence=self.sequence,
             precision=self.precision,
             style=self.style,
@@ -333,6 +338,7 @@ def _configuration(cells: _Cells, line: int) -> _Configuration:
         precision=precision,
         sequence=sequence,
         style=style,
+        again=_share_again(cells),
         seconds=_seconds(cells, sequence),
     )
 
@@ -413,11 +419,14 @@ def _layout(cells: _Cells, machine: Platform, model: Model, style: Style, sequen
     sharding, within = named or (_usual_sharding(style, pipeline, machine), False)
     per_node = max(1, machine.devices_per_node // (tensor * context))
     micro, accumulation = _micro_batches(cells, batch / data, pipeline, sequence)
+    virtual = cells.whole("vpp")
+    if virtual is None:
+        virtual = 2 if pipeline > 1 and "interleaved" in cells.text("notes").casefold() else 1
     flash = flag_named(cells.text("flash_attn"))
     return Layout(
         tensor=tensor,
         pipeline=pipeline,
-        virtual=cells.whole("vpp") or 1,
+        virtual=virtual,
         context=context,
         expert=min(cells.whole("ep") or 1, model.experts or 1),
         data=data,
@@ -438,6 +447,9 @@ def _micro_batches(
 ) -> tuple[int, int]:
     """Sequences of a micro-batch and how many there are, from what the row gives of the two."""
     micro, accumulation = cells.whole("micro_batch"), cells.whole("grad_accum")
+    if pipeline > 1 and "torchtitan" in cells.text("framework").casefold():
+        # Its batch size is that of a replica, which its schedules divide into single sequences.
+        return 1, max(1, round(per_replica))
     if micro is None and accumulation is not None:
         micro = max(1, round(per_replica / accumulation))
     if micro is None:
@@ -465,10 +477,22 @@ def _sequence_parallel(cells: _Cells, tensor: int, style: Style) -> bool:
     )
 
 
+def _share_again(cells: _Cells) -> float | None:
+    """Torchtitan's `selective` keeps every second product and computes the others again."""
+    if "torchtitan" in cells.text("framework") and cells.text("recompute") == "selective":
+        return 0.5
+    return None
+
+
 def _recompute(cells: _Cells, device: Device, style: Style) -> Recompute:
     named = recompute_named(cells.text("recompute"))
     if named is not None:
         return named
-    if family_of(device) in (Family.TPU, Family.TRAINIUM):
-        return Recompute.FULL if "bert" not in cells.text("model") else Recompute.NONE
+    if family_of(device) is Family.TPU:
+        return Recompute.FULL
+    if family_of(device) is Family.TRAINIUM:
+        # Neuron's samples: NeMo-Megatron for GPT computes blocks again, the Llama ones only scores.
+        name = cells.text("model").casefold()
+        full = Recompute.FULL if name.startswith("gpt") else Recompute.SELECTIVE
+        return Recompute.NONE if "bert" in name else full
     return Recompute.FULL if style is Style.EAGER else Recompute.NONE

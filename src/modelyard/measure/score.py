@@ -197,10 +197,10 @@ def _split(
     """Rows to learn from and rows to judge, of one cluster."""
     names = random.permutation(np.unique(groups))
     if names.size > 1:
+        # Half of the groups to learn from, more where they hold too few rows, and never all.
         sizes = np.array([np.sum(groups == name) for name in names])
-        # As few groups as hold enough rows, and never all of them.
         needed = int(np.searchsorted(np.cumsum(sizes), count)) + 1
-        taken = np.isin(groups, names[: min(max(needed, 1), names.size - 1)])
+        taken = np.isin(groups, names[: min(max(needed, names.size // 2), names.size - 1)])
     else:
         taken = np.zeros(members.size, dtype=bool)
         taken[random.permutation(members.size)[:count]] = True

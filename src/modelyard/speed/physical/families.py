@@ -18,6 +18,8 @@ class Family(StrEnum):
     OTHER = "other"
     #: Pascal, Volta and Turing
     VOLTA = "volta"
+    #: cards of 70 to 150 watts, which cannot keep up their clocks (T4, L4, A10)
+    LOW_POWER = "low power"
     #: Ampere and Ada
     AMPERE = "ampere"
     HOPPER = "hopper"
@@ -55,11 +57,12 @@ _BY_MAKER = {
     "Intel": Family.GAUDI,
     "generic": Family.CPU,
 }
+_LOW_POWER = frozenset({"T4", "L4", "P4", "A10", "A10G"})
 _BY_PREFIX = (
     (("GB", "B2", "B3", "Rubin"), Family.BLACKWELL),
     (("H1", "H2", "GH"), Family.HOPPER),
-    (("A10", "A40", "A100", "L4", "RTX-3", "RTX-4"), Family.AMPERE),
-    (("V1", "T4", "P1", "P4", "K8", "RTX-2"), Family.VOLTA),
+    (("A40", "A100", "L40", "RTX-3", "RTX-4"), Family.AMPERE),
+    (("V1", "P1", "K8", "RTX-2"), Family.VOLTA),
 )
 
 
@@ -69,6 +72,8 @@ def family_of(device: Device) -> Family:
         return Family.OTHER
     if device.maker in _BY_MAKER:
         return _BY_MAKER[device.maker]
+    if device.name in _LOW_POWER:
+        return Family.LOW_POWER
     for prefixes, family in _BY_PREFIX:
         if device.name.startswith(prefixes):
             return family

@@ -26,9 +26,9 @@ EIGHTY = 1.2815515655446004
 #: what people are shown → the terms that it sums
 PARTS: Mapping[str, tuple[str, ...]] = {
     "matrix products": ("matmul", "matmul bytes", "misaligned", "experts", "expert bytes"),
-    "attention": ("attention", "scores"),
+    "attention": ("attention", "score products", "scores"),
     "elementwise": ("elementwise", "casts"),
-    "output layer": ("head", "logits"),
+    "output layer": ("head", "pipelined head", "logits"),
     "launches": ("kernels", "launches"),
     "tensor parallel": ("tensor inside", "tensor across", "tensor latency"),
     "context parallel": ("context",),
@@ -48,6 +48,7 @@ _IN_SLOTS = frozenset(
         "experts",
         "expert bytes",
         "attention",
+        "score products",
         "scores",
         "elementwise",
         "casts",

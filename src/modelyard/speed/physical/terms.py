@@ -35,24 +35,26 @@ TERMS = (
     Term("experts", 1.3, 0.3),
     Term("expert bytes", 1.0, 0.4),
     Term("attention", 1.5, 0.3),
+    Term("score products", 1.6, 0.3),
     Term("scores", 1.0, 0.3),
     Term("elementwise", 1.2, 0.3),
     Term("casts", 0.8, 0.4),
-    Term("kernels", 1.0, 0.5),
-    Term("launches", 1.2, 0.4),
+    Term("kernels", 1.0, 0.2),
+    Term("launches", 1.7, 0.25),
     Term("head", 1.15, 0.2),
+    Term("pipelined head", 0.8, 0.3),
     Term("logits", 1.0, 0.4),
-    Term("tensor inside", 1.3, 0.3),
+    Term("tensor inside", 1.3, 0.25),
     Term("tensor across", 1.5, 0.4),
-    Term("tensor latency", 1.5, 0.5),
+    Term("tensor latency", 1.5, 0.35),
     Term("context", 0.5, 0.5),
     Term("experts inside", 1.3, 0.4),
     Term("experts across", 1.3, 0.4),
     Term("pipeline", 1.0, 0.5),
     Term("pipeline latency", 3.0, 0.7),
-    Term("data inside", 1.4, 0.4),
-    Term("data across", 1.4, 0.4),
-    Term("data latency", 1.5, 0.5),
+    Term("data inside", 1.4, 0.3),
+    Term("data across", 1.4, 0.3),
+    Term("data latency", 1.5, 0.4),
     Term("overlap", 2.0, 0.7),
     Term("optimizer", 1.3, 0.3),
     Term("servers", 1.5, 0.4),
@@ -65,7 +67,7 @@ CONSTANT_SECONDS = 0.01
 #: how sharply the host's launching and the device's computing take turns in being the limit
 LAUNCH_SHARPNESS = 4.0
 
-_COMPUTE = ("matmul", "head", "experts", "attention")
+_COMPUTE = ("matmul", "head", "pipelined head", "experts", "score products")
 _MEMORY = ("matmul bytes", "expert bytes", "scores", "elementwise", "casts", "logits", "optimizer")
 _LINKS = (
     "tensor inside",
@@ -76,7 +78,14 @@ _LINKS = (
     "pipeline",
     "data inside",
     "data across",
+    "tensor latency",
+    "data latency",
+    "pipeline latency",
 )
+
+
+#: devices that hold their clocks or not, and reach each other or not, as their hosts allow
+_LITTLE_KNOWN = (Family.OTHER, Family.LOW_POWER, Family.CPU)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,18 +103,27 @@ class Effect:
 def _effects() -> tuple[Effect, ...]:
     found = []
     for code, family in enumerate(Family):
+        wide = 2.5 if family in _LITTLE_KNOWN else 1.0
         found += [
-            Effect(f"{family}: compute", "family", code, _COMPUTE, 0.10),
-            Effect(f"{family}: memory", "family", code, _MEMORY, 0.12),
-            Effect(f"{family}: links", "family", code, _LINKS, 0.20),
+            Effect(f"{family}: compute", "family", code, _COMPUTE, 0.10 * wide),
+            Effect(f"{family}: attention", "family", code, ("attention",), 0.15),
+            Effect(f"{family}: memory", "family", code, _MEMORY, 0.12 * wide),
+            Effect(f"{family}: links", "family", code, _LINKS, 0.20 * wide),
         ]
     for code, style in enumerate(Style):
         found += [
             Effect(f"{style}: compute", "style", code, _COMPUTE, 0.05),
+            Effect(f"{style}: attention", "style", code, ("attention",), 0.2),
             Effect(f"{style}: elementwise", "style", code, ("elementwise", "scores"), 0.25),
-            Effect(f"{style}: launches", "style", code, ("launches", "kernels"), 0.3),
+            Effect(f"{style}: launches", "style", code, ("launches",), 0.2),
             Effect(f"{style}: tensor", "style", code, ("tensor inside", "tensor latency"), 0.25),
-            Effect(f"{style}: data", "style", code, ("data inside", "data across"), 0.25),
+            Effect(
+                f"{style}: data",
+                "style",
+                code,
+                ("data inside", "data across", "data latency"),
+                0.35,
+            ),
             Effect(f"{style}: overlap", "style", code, ("overlap",), 0.7),
         ]
     for code, name in enumerate(WIDTHS):
@@ -170,6 +188,7 @@ class Counted:
     codes: Codes
     micro_batches: Column
     slots: Column
+    stages: Column
     log_nodes: Column
 
 
@@ -183,6 +202,7 @@ def counted(columns: Columns) -> Counted:
         traffic=traffic_of(columns, work),
         codes=codes_of(columns),
         micro_batches=layout.accumulation,
+        stages=layout.pipeline,
         slots=layout.accumulation + (layout.pipeline - 1.0) / layout.virtual,
         log_nodes=np.log2(np.maximum(devices / columns.devices_per_node, 1.0)),
     )
@@ -198,6 +218,7 @@ def seconds_of(items: Counted, factors: Factors) -> dict[str, Column]:
         "experts": f["experts"] * work.expert,
         "expert bytes": f["expert bytes"] * work.expert_bytes,
         "attention": f["attention"] * work.attention,
+        "score products": f["score products"] * work.score_products,
         "scores": f["scores"] * work.scores,
         "elementwise": f["elementwise"] * work.elementwise,
         "casts": f["casts"] * work.cast,
@@ -217,9 +238,12 @@ def seconds_of(items: Counted, factors: Factors) -> dict[str, Column]:
     micro["launches"] = longer - busy
 
     parts = {name: value * items.slots for name, value in micro.items()}
-    parts["head"] = f["head"] * work.head * items.micro_batches
+    head = work.head * items.micro_batches
+    parts["head"] = f["head"] * np.where(items.stages > 1.0, 0.0, head)
+    # A last stage with the output layer may have fewer blocks, which hides some of it.
+    parts["pipelined head"] = f["pipelined head"] * np.where(items.stages > 1.0, head, 0.0)
     parts["logits"] = f["logits"] * work.logits * items.micro_batches
-    whole = computing * items.slots + parts["head"] + parts["logits"]
+    whole = computing * items.slots + parts["head"] + parts["pipelined head"]
     parts["stragglers"] = f["stragglers"] * items.log_nodes * whole
     parts["pipeline"] = f["pipeline"] * traffic.pipeline
     parts["pipeline latency"] = f["pipeline latency"] * traffic.pipeline_latency

@@ -68,7 +68,7 @@ def _gather(c: Columns, group: _Group, full_bytes: Column) -> tuple[Column, Colu
 def traffic_of(columns: Columns, work: Work) -> Traffic:
     """Count the traffic of every configuration."""
     c, layout = columns, columns.layout
-    full = layout.recompute == 2.0
+    full = np.clip(layout.recompute - 1.0, 0.0, 1.0)
     tensor_inside, tensor_across, tensor_latency = _tensor(c, work, full)
     expert_inside, expert_across = _expert(c, work, full)
     pipeline, pipeline_latency = _pipeline(c, work)
@@ -155,8 +155,8 @@ def _data(c: Columns, work: Work) -> tuple[Column, Column, Column, Column]:
     level = layout.sharding
     shard = _group(c, np.minimum(layout.shard_group, replicas), layout.tensor)
     once_inside, once_across, once_latency = _gather(c, group, gradients)
-    part_inside, part_across, part_latency = _gather(c, shard, weights)
-    out_inside, out_across, out_latency = _gather(c, shard, gradients)
+    part_inside, part_across, _ = _gather(c, shard, weights)
+    out_inside, out_across, _ = _gather(c, shard, gradients)
     # All-reduce: both halves. Shards of gradients are reduced for every micro-batch.
     reduce_count = 1.0 + np.where(level == 2.0, per_micro, 1.0)
     gathers = 2.0 * per_micro
@@ -171,10 +171,12 @@ def _data(c: Columns, work: Work) -> tuple[Column, Column, Column, Column]:
         gathers * part_across + per_micro * out_across + outer * once_across * group.inside,
         reduce_count * once_across,
     )
-    # One collective for each block where parameters are gathered; a few buckets otherwise.
+    # One collective for each block where parameters are gathered, and those know only rings, whose
+    # latency grows with their length; a few buckets otherwise.
+    ring = (shard.inside - 1.0) * c.inside_latency + (shard.nodes - 1.0) * c.across_latency
     latency = np.where(
         is_three,
-        (gathers * part_latency + per_micro * out_latency) * work.stage_layers,
+        (gathers + per_micro) * ring * work.stage_layers,
         reduce_count * once_latency * np.minimum(work.stage_layers, 12.0),
     )
     windows = np.where(is_three | (level == 2.0), layout.accumulation, 1.0)

@@ -17,6 +17,7 @@ from modelyard.speed.physical.families import STYLE_CODE, Family, Style
 USUAL_SHARE = {
     Family.OTHER: 0.75,
     Family.VOLTA: 0.80,
+    Family.LOW_POWER: 0.35,
     Family.AMPERE: 0.86,
     Family.HOPPER: 0.78,
     Family.BLACKWELL: 0.77,
@@ -31,16 +32,27 @@ _SHARE_BY_CODE = np.array([USUAL_SHARE[family] for family in Family])
 MASKED_SHARE = 0.156
 #: kernels of a block's forward pass, by how the software hands them over
 _KERNELS = {
-    Style.UNKNOWN: 22.0,
-    Style.EAGER: 30.0,
-    Style.GRAPH: 26.0,
-    Style.FUSED: 20.0,
-    Style.TUNED: 12.0,
+    Style.UNKNOWN: 30.0,
+    Style.EAGER: 45.0,
+    Style.GRAPH: 25.0,
+    Style.FUSED: 25.0,
+    Style.TUNED: 15.0,
     Style.COMPILED: 9.0,
 }
 _KERNELS_BY_CODE = np.array([_KERNELS[style] for style in Style])
+#: reads and writes between products against those of kernels fused by hand: activations and norms
+#: written in single operations move their data several times
+_UNFUSED = {
+    Style.UNKNOWN: 1.0,
+    Style.EAGER: 1.3,
+    Style.GRAPH: 2.5,
+    Style.FUSED: 1.0,
+    Style.TUNED: 0.8,
+    Style.COMPILED: 0.7,
+}
+_UNFUSED_BY_CODE = np.array([_UNFUSED[style] for style in Style])
 #: host time to launch one kernel
-LAUNCH_SECONDS = 6e-6
+LAUNCH_SECONDS = 8e-6
 #: the shortest that a kernel takes on the device, start to end
 KERNEL_SECONDS = 2e-6
 #: bytes that an optimizer step reads and writes for each parameter it updates
@@ -61,8 +73,9 @@ class Work:
     #: products of routed experts, and their reads and writes
     expert: Column
     expert_bytes: Column
-    #: scores and their use, as products; and their traffic where no kernel avoids it
+    #: scores and their use in one kernel; or as products, with the traffic between them
     attention: Column
+    score_products: Column
     scores: Column
     #: reads and writes of everything between products
     elementwise: Column
@@ -95,7 +108,8 @@ def work_of(columns: Columns) -> Work:
     stage_layers = np.ceil(all_layers / layout.pipeline)
     stage = stage_layers / all_layers
     target_share = np.where(c.encoder_decoder > 0, 0.5 + 0.5 * c.target / c.sequence, 1.0)
-    full = layout.recompute == 2.0
+    # Between 1 and 2: policies that compute a share of the blocks again, not only scores.
+    full = np.clip(layout.recompute - 1.0, 0.0, 1.0)
     # Frozen weights need no gradient of their own: forward, backward to the input, no third.
     trained_share = np.where(c.adapted > 0, 0.0, 1.0)
     passes = 2.0 + trained_share + full
@@ -135,7 +149,7 @@ def work_of(columns: Columns) -> Work:
     )
     expert, expert_bytes = _experts(c, tokens, part, passes, rate)
 
-    attention, scores = _attention(c, tokens, stage_layers, wide_rate)
+    attention, products, scores = _attention(c, tokens, stage_layers, wide_rate)
     width = c.hidden * stage_layers * c.repeats
     norm_elements = 10.0 * width / np.where(layout.sequence_parallel > 0, layout.tensor, 1.0)
     active_ffn = _active_ffn(c)
@@ -148,7 +162,9 @@ def work_of(columns: Columns) -> Work:
     memory_passes = 3.0 + full
     elements = tokens * target_share * (norm_elements + inner_elements) * memory_passes
     routed = tokens * _expert_share(c) * width * c.experts_per_token * 4.0 * memory_passes
-    elementwise = (elements + routed / layout.tensor) * c.wide_bytes / c.memory_bandwidth
+    unfused = _UNFUSED_BY_CODE[c.style.astype(np.intp)]
+    elements = (elements + routed / layout.tensor) * unfused
+    elementwise = elements * c.wide_bytes / c.memory_bandwidth
     converted = tokens * (3.0 * width + 2.0 * inner_elements) * memory_passes
     narrow = c.compute_bytes < c.wide_bytes
     weights = (dense + c.expert_parameters / layout.expert) * part
@@ -172,6 +188,7 @@ def work_of(columns: Columns) -> Work:
         expert=expert,
         expert_bytes=expert_bytes,
         attention=attention,
+        score_products=products,
         scores=scores,
         elementwise=elementwise,
         cast=cast,
@@ -238,7 +255,7 @@ def _experts(
 
 def _attention(
     c: Columns, tokens: Column, stage_layers: Column, rate: Column
-) -> tuple[Column, Column]:
+) -> tuple[Column, Column, Column]:
     layout = c.layout
     seen = c.sequence * (1.0 - c.windowed_share) + c.windowed_share * np.where(
         c.window > 0, np.minimum(c.window, c.sequence), c.sequence
@@ -247,7 +264,7 @@ def _attention(
     halved = np.where((c.causal > 0) & flash, 0.5, 1.0)
     again = np.where(layout.recompute >= 1.0, 1.0, 0.0)
     # A kernel that keeps no scores computes them again in its backward pass: 2.5 forward passes.
-    passes = np.where(flash, 3.5 + (layout.recompute == 2.0), 3.0 + again)
+    passes = np.where(flash, 3.5 + (layout.recompute >= 2.0), 3.0 + again)
     flops = (
         2.0
         * tokens
@@ -264,7 +281,12 @@ def _attention(
     traffic = np.where(
         flash, 0.0, elements * (6.0 * (2.0 + again) + 4.0) * c.wide_bytes / 2.0 * odd
     )
-    return flops * halved * passes / rate, traffic / c.memory_bandwidth
+    seconds = flops * halved * passes / rate
+    return (
+        np.where(flash, seconds, 0.0),
+        np.where(flash, 0.0, seconds),
+        traffic / c.memory_bandwidth,
+    )
 
 
 def _head(c: Columns, tokens: Column, rate: Column) -> tuple[Column, Column]:
