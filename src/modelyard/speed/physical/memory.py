@@ -1,9 +1,10 @@
 """Peak memory of one device as a distribution: the sum of its parts, and how far it may be off.
 
 The peak is that of the fuller of the first and the last pipeline stage: the first holds the most
-micro-batches, the last the logits. Of two things that are never there at the same time, the
-activations of the backward pass and the copies of the optimizer's step, the larger counts whole and
-the smaller in part, because an allocator reuses only some of its cached blocks.
+micro-batches, the last the logits. Logits are gone before the first block is recomputed, so that
+the larger of the two counts. The copies of the optimizer's step come after both, but in large flat
+blocks for which an allocator cannot use the small ones that the passes left behind: they add up,
+until the device is full and the allocator gives back what nobody uses (`needed`).
 """
 
 from __future__ import annotations
@@ -17,22 +18,28 @@ import numpy.typing as npt
 
 from modelyard.spec.bundled import bundled_text
 from modelyard.speed.physical.columns import Column, Columns
-from modelyard.speed.physical.families import FAMILY_CODE, Family
+from modelyard.speed.physical.families import FAMILY_CODE, STYLE_CODE, Family, Style
 from modelyard.speed.physical.memory_activations import activations
 from modelyard.speed.physical.memory_coefficients import (
     CONSTANT_BYTES,
     NAMES,
     MemoryCoefficients,
 )
-from modelyard.speed.physical.memory_states import stage_parameters, states
+from modelyard.speed.physical.memory_states import Flags, copies_gradients, stage_parameters, states
 
 _SHIPPED_FILE = "memory.json"
 #: of the normal distribution: 80 % lie within this many deviations
 EIGHTY_PERCENT = 1.2816
 #: parts that memory counters of frameworks do not see, and those of the driver do
 OUTSIDE_ALLOCATOR = ("context", "communicators")
-#: a process on a CPU has no driver context; what it has is the framework's code and tables
-CPU_CONTEXT_SHARE = 0.35
+#: processors and compiled devices have no driver context; what they hold is code and tables
+_WITHOUT_CONTEXT = (Family.CPU, Family.TPU, Family.TRAINIUM)
+OTHER_CONTEXT_SHARE = 0.35
+#: softmax in the logits' own memory, as Megatron's and DeepSpeed's loss, over PyTorch's: 10 bytes
+#: (16-bit logits, 32-bit ones, their exponentials) instead of 14
+IN_PLACE_LOSS = 10.0 / 14.0
+#: share of the fragmentation that is blocks without a user rather than gaps inside blocks
+RECLAIMED_SHARE = 0.5
 #: what of a device's memory a process can have at most; drivers and page tables keep the rest
 USABLE_SHARE = 0.985
 #: GDDR memory, which is slower than this, keeps its error-correcting codes in itself
@@ -58,19 +65,29 @@ class MemoryEstimate:
         """Nine of ten peaks are below."""
         return self.bytes * np.exp(EIGHTY_PERCENT * self.sigma)
 
+    @property
+    def needed(self) -> Column:
+        """Bytes without which the run fails: an allocator at its limit gives cached blocks back.
+
+        Those are part of the fragmentation, and what either the passes or the step left behind.
+        """
+        passes = self.parts["activations"] + self.parts["logits"]
+        cached = np.minimum(passes, self.parts["step"])
+        return self.bytes - cached - RECLAIMED_SHARE * self.parts["fragmentation"]
+
     def probability_over(self, capacity_bytes: npt.ArrayLike) -> Column:
         """How probable it is that a device with this much usable memory runs out of it."""
         from scipy.special import ndtr  # a fifth of a second that only predictions need
 
         with np.errstate(divide="ignore"):
-            distance = np.log(np.asarray(capacity_bytes, dtype=np.float64)) - np.log(self.bytes)
+            distance = np.log(np.asarray(capacity_bytes, dtype=np.float64)) - np.log(self.needed)
         return np.asarray(ndtr(-distance / self.sigma), dtype=np.float64)
 
 
 def usable_bytes(columns: Columns) -> Column:
     """What a process can have of each device's memory."""
     gddr = columns.memory_bandwidth < GDDR_BANDWIDTH
-    return columns.memory_bytes * np.where(gddr, GDDR_SHARE, USABLE_SHARE)
+    return columns.memory_bytes * USABLE_SHARE * np.where(gddr, GDDR_SHARE, 1.0)
 
 
 @cache
@@ -112,53 +129,60 @@ def _stage(columns: Columns, coefficients: MemoryCoefficients, *, last: bool) ->
     imbalance = (value["imbalance"] - 1.0) * acts.dispatched
     kept = value["kept"] * (acts.kept + imbalance)
     live = value["live"] * acts.live
-    logits = value["logit_bytes"] * acts.logits
-    passes = kept + live + logits
+    fused = fused_loss(columns)
+    in_place = np.where(columns.style == STYLE_CODE[Style.EAGER], IN_PLACE_LOSS, 1.0)
+    per_logit = np.where(fused, value["fused_logit_bytes"], value["logit_bytes"] * in_place)
+    logits = per_logit * acts.logits
+    # Logits are freed before the first block works backwards.
+    at_loss = logits > live
+    live, logits = np.where(at_loss, 0.0, live), np.where(at_loss, logits, 0.0)
     copies = value["step_copies"] * kept_states.step_copies
-    # Each counts whole where it is the larger one of the two.
-    pass_share = np.where(passes >= copies, 1.0, value["not_reused"])
-    copy_share = np.where(passes >= copies, value["not_reused"], 1.0)
     gathered = value["gathered"] * kept_states.gathered
-    moving = pass_share * passes + copy_share * copies + gathered
-    on_cpu = columns.family == FAMILY_CODE[Family.CPU]
-    context = value["context"] * CONSTANT_BYTES * np.where(on_cpu, CPU_CONTEXT_SHARE, 1.0)
+    moving = kept + live + logits + acts.assembled + copies + gathered
+    on_gpu = ~np.isin(columns.family, [FAMILY_CODE[family] for family in _WITHOUT_CONTEXT])
+    context = value["context"] * CONSTANT_BYTES * np.where(on_gpu, 1.0, OTHER_CONTEXT_SHARE)
     communicators = (
-        value["communicators"] * CONSTANT_BYTES * _groups(columns) * np.where(on_cpu, 0.0, 1.0)
+        value["communicators"] * CONSTANT_BYTES * np.where(on_gpu, _groups(columns), 0.0)
     )
     parts = {
         "weights": kept_states.weights,
         "gradients": kept_states.gradients,
         "optimizer": kept_states.optimizer,
         "gathered": gathered,
-        "activations": pass_share * (kept + live),
-        "logits": pass_share * logits,
-        "step": copy_share * copies,
+        "activations": kept + live + acts.assembled,
+        "logits": logits,
+        "step": copies,
         "fragmentation": value["fragmentation"] * moving,
         "context": context,
         "communicators": communicators,
     }
-    shape = layout.tensor.shape
+    shape = np.broadcast_shapes(*(np.shape(part) for part in parts.values()), layout.tensor.shape)
     parts = {name: np.broadcast_to(part, shape) for name, part in parts.items()}
     total = sum(parts.values(), np.zeros(shape))
     grown = 1.0 + value["fragmentation"]
-    between = (layout.sharding > 0.0) & (layout.sharding < 3.0) & (columns.wide_bytes < 4.0)
     by_operation = (layout.recompute == 1.0) & (layout.sharding > 2.0)
     slopes = {
-        "sharded_gradient_bytes": np.where(between, kept_states.gradients, 0.0),
-        "step_copies": grown * copy_share * copies,
-        "not_reused": grown * value["not_reused"] * np.minimum(passes, copies),
+        "sharded_gradient_bytes": np.where(copies_gradients(columns), kept_states.gradients, 0.0),
+        "step_copies": grown * copies,
         "gathered": grown * gathered,
-        "kept": grown * pass_share * kept,
-        "operations_kept": np.where(by_operation, grown * pass_share * kept, 0.0),
-        "live": grown * pass_share * live,
-        "logit_bytes": grown * pass_share * logits,
-        "imbalance": grown * pass_share * value["kept"] * value["imbalance"] * acts.dispatched,
+        "kept": grown * kept,
+        "operations_kept": np.where(by_operation, grown * kept, 0.0),
+        "live": grown * live,
+        "logit_bytes": np.where(fused, 0.0, grown * logits),
+        "fused_logit_bytes": np.where(fused, grown * logits, 0.0),
+        "imbalance": grown * value["kept"] * value["imbalance"] * acts.dispatched,
         "context": context,
         "communicators": communicators,
         "fragmentation": value["fragmentation"] * moving,
     }
     stacked = np.stack([np.broadcast_to(slopes[name], shape) for name in NAMES])
     return _Stage(total, parts, stacked)
+
+
+def fused_loss(columns: Columns) -> Flags:
+    """Whether the loss is one kernel: in stacks fused by hand or by a compiler."""
+    styles = (Style.FUSED, Style.TUNED, Style.COMPILED)
+    return np.isin(columns.style, [STYLE_CODE[style] for style in styles])
 
 
 def _groups(columns: Columns) -> Column:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from modelyard.speed.physical.columns import Column, Columns
+from modelyard.speed.physical.families import STYLE_CODE, Style
 from modelyard.speed.physical.memory_states import stage_layers
 
 #: tokens of which BERT predicts the word
@@ -20,6 +21,9 @@ MASKED_SHARE = 0.15
 #: log-sum-exp of each row of scores, all that a flash kernel keeps of them
 FLASH_BYTES = 4.0
 
+#: what a compiler keeps of the same layers: it computes cheap operations again inside its kernels
+#: (torchtitan's 8B model: 5 GiB of 37 less, benchmarks/llama3_h100_202412)
+COMPILED_KEPT = 0.87
 #: gradients of activations that are there at once, as a share of a layer's activations
 GRADIENT_SHARE = 0.5
 
@@ -47,6 +51,8 @@ class Activations:
     dispatched: Column
     #: of one layer at work: what recomputation brings back, and the gradients beside it
     live: Column
+    #: what sequence parallelism puts together around products: a whole input and its gradient
+    assembled: Column
     #: elements of the output layer's result, in the last stage
     logits: Column
 
@@ -80,7 +86,8 @@ def activations(columns: Columns, *, last: bool, operations_kept: float) -> Acti
     in_flight = micro_batches_in_flight(columns, last=last)
     blocks = stage_layers(columns)
     by_operation = (layout.recompute == 1.0) & (layout.sharding > 2.0)
-    share = np.where(by_operation, operations_kept, 1.0)
+    fused = (layout.compiled > 0.0) & (layout.recompute < 2.0)
+    share = np.where(by_operation, operations_kept, 1.0) * np.where(fused, COMPILED_KEPT, 1.0)
     scores = np.where(layout.recompute > 0.0, 0.0, layer.scores)
     whole = layer.dense + layer.scores + layer.experts
     full = layout.recompute > 1.0
@@ -98,6 +105,11 @@ def activations(columns: Columns, *, last: bool, operations_kept: float) -> Acti
         kept=blocks * in_flight * kept,
         dispatched=blocks * in_flight * np.where(full, 0.0, share * layer.experts),
         live=np.maximum(recomputed, 0.0) + GRADIENT_SHARE * whole,
+        assembled=np.where(
+            (layout.sequence_parallel > 0.0) & (layout.tensor > 1.0),
+            2.0 * columns.wide_bytes * outputs * columns.hidden,
+            0.0,
+        ),
         logits=here * outputs * predicted * columns.vocab / layout.tensor,
     )
 
@@ -131,8 +143,8 @@ def _stack(
     keys = columns.kv_heads * columns.head_size
     values = columns.kv_heads * columns.value_size
     mixed = columns.heads * columns.value_size
-    # Models with gates come from the years without dropout, and have no masks to keep.
-    masks = np.where(columns.gated > 0.0, 0.0, 1.0)
+    # Gates and flash kernels come from the years without dropout: there are no masks to keep.
+    masks = np.where((columns.gated > 0.0) | (layout.flash > 0.0), 0.0, 1.0)
     attention = tokens * wide * (queries + keys + values + mixed) / tensor
     around = tokens * hidden * (2.0 * wide + masks) / outer
     scores = _scores(columns, length, length)
@@ -155,10 +167,17 @@ def _stack(
 
 
 def _scores(columns: Columns, rows: Column, width: Column) -> Column:
-    """Scores after softmax, their dropout's mask, and after dropout: 2 + 1 + 2 bytes."""
+    """Scores after softmax, their dropout's mask, and after dropout: 2 + 1 + 2 bytes.
+
+    Without fused kernels softmax is in 32 bits, and its result is kept as well as a copy of it in
+    16: 4 + 1 + 2 bytes (Megatron's `attention_softmax_in_fp32`).
+    """
     layout = columns.layout
+    wide = columns.wide_bytes
     pairs = layout.micro_batch * rows / layout.context * width
-    return (2.0 * columns.wide_bytes + 1.0) * columns.heads * pairs / layout.tensor
+    eager = columns.style == STYLE_CODE[Style.EAGER]
+    softmax = np.where(eager, np.maximum(wide, 4.0), wide)
+    return (softmax + wide + 1.0) * columns.heads * pairs / layout.tensor
 
 
 def _feed_forward(

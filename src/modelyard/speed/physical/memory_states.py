@@ -11,8 +11,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from modelyard.speed.physical.columns import Column, Columns
+from modelyard.speed.physical.families import STYLE_CODE, Style
+
+Flags = npt.NDArray[np.bool_]
 
 #: of a gradient that is summed over micro-batches in 32 bits (Megatron), as of one in full training
 MAIN_GRADIENT_BYTES = 4.0
@@ -20,6 +24,8 @@ MAIN_GRADIENT_BYTES = 4.0
 MIXED_OPTIMIZER_BYTES, FULL_OPTIMIZER_BYTES = 12.0, 8.0
 #: layers whose gathered weights are there at once: the one at work and the next, fetched ahead
 GATHERED_LAYERS = 2.0
+#: `stage3_max_live_parameters` of DeepSpeed, and a bucket of gradients half as large
+DEEPSPEED_LIVE_PARAMETERS = 1.5e9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +82,7 @@ def stage_parameters(columns: Columns, *, last: bool) -> StageParameters:
         dense=(blocks * share + ends) / layout.tensor,
         experts=experts * share,
         ends=ends / layout.tensor,
-        largest_layer=np.maximum(blocks / stored / layout.tensor + experts / stored, 0.0),
+        largest_layer=blocks / stored / layout.tensor + experts / stored,
     )
 
 
@@ -85,8 +91,8 @@ def states(
 ) -> States:
     """Bytes of the parameters of one device, for every sharding level.
 
-    `sharded_gradient_bytes` is the width of a gradient under ZeRO-1 and 2: four where they are
-    summed in 32 bits (Megatron's distributed optimizer), two where they are not (DeepSpeed).
+    `sharded_gradient_bytes` is the width of a gradient where the software is not known to sum them
+    in 32 bits: between 2 and 4.
     """
     layout = columns.layout
     level = layout.sharding
@@ -101,12 +107,7 @@ def states(
         divided = dense / group + experts / expert_group
         return np.where(level >= from_level, divided, dense + experts)
 
-    whole = np.maximum(parameters.dense + parameters.experts, 1.0)
     trained = trained_share(columns)
-    full_width = np.where(mixed, MAIN_GRADIENT_BYTES, wide)
-    gradient = np.where(
-        (level > 0.0) & mixed, np.where(level > 2.0, wide, sharded_gradient_bytes), full_width
-    )
     optimizer = np.where(mixed, MIXED_OPTIMIZER_BYTES, FULL_OPTIMIZER_BYTES)
     # Eight-bit products outside of ZeRO-3 keep an eight-bit copy of each weight beside it.
     copies = np.where((columns.compute_bytes < wide) & (level < 3.0), columns.compute_bytes, 0.0)
@@ -114,12 +115,41 @@ def states(
     # Quantisation leaves embeddings and output layers as they are.
     unpacked = np.where(columns.adapted > 0.0, np.maximum(wide - frozen, 0.0), 0.0)
     ends = parameters.ends / np.where(level >= 3.0, group, 1.0)
+    # PyTorch's data parallelism sends 32-bit gradients from buckets of their own.
+    buckets = np.where((wide >= 4.0) & (level < 1.0) & (layout.data > 1.0), 2.0, 1.0)
+    gradient = gradient_bytes(columns, sharded_gradient_bytes) * buckets
+    narrow = copies_gradients(columns)
     return States(
         weights=held(3.0) * (trained * (wide + copies) + frozen) + ends * unpacked,
         gradients=held(2.0) * trained * gradient,
         optimizer=held(1.0) * trained * optimizer,
-        gathered=_gathered(columns, parameters, whole, trained),
-        step_copies=held(1.0) * trained * np.where(mixed, MAIN_GRADIENT_BYTES, wide),
+        gathered=_gathered(columns, parameters, trained),
+        step_copies=np.where(narrow, held(1.0) * trained * MAIN_GRADIENT_BYTES, 0.0),
+    )
+
+
+def gradient_bytes(columns: Columns, sharded_gradient_bytes: float) -> Column:
+    """Width of a kept gradient: 32 bits where micro-batches are summed in them."""
+    narrow = np.where(copies_gradients(columns), sharded_gradient_bytes, MAIN_GRADIENT_BYTES)
+    return np.where(columns.layout.sharding >= 3.0, columns.wide_bytes, narrow)
+
+
+def copies_gradients(columns: Columns) -> Flags:
+    """Whether the optimizer's step widens gradients that were summed in 16 bits.
+
+    ZeRO-3 does so piece by piece, and who sums in 32 bits has nothing left to widen.
+    """
+    level = columns.layout.sharding
+    eager = columns.style == STYLE_CODE[Style.EAGER]
+    narrow = np.where(level > 0.0, ~_sums_wide(columns), eager)
+    return np.asarray((columns.wide_bytes < 4.0) & (level < 3.0) & narrow, dtype=np.bool_)
+
+
+def _sums_wide(columns: Columns) -> Flags:
+    """Megatron and the makers' stacks sum gradients in 32 bits; DeepSpeed does not."""
+    style = columns.style
+    return np.asarray(
+        (style != STYLE_CODE[Style.EAGER]) & (style != STYLE_CODE[Style.UNKNOWN]), dtype=np.bool_
     )
 
 
@@ -135,19 +165,23 @@ def trained_share(columns: Columns) -> Column:
     return np.where(columns.adapted > 0.0, np.minimum(columns.trainable / total, 1.0), 1.0)
 
 
-def _gathered(
-    columns: Columns, parameters: StageParameters, whole: Column, trained: Column
-) -> Column:
+def _gathered(columns: Columns, parameters: StageParameters, trained: Column) -> Column:
     """What ZeRO-3 adds to the shards for the time of a layer, or of a step under a pipeline.
 
     With several micro-batches in flight the stage's weights are gathered once and kept, and its
-    gradients are summed before they are divided (FSDP2 under a pipeline schedule).
+    gradients are summed before they are divided (FSDP2 under a pipeline schedule). DeepSpeed stops
+    gathering at a number of parameters, and compilers gather matrix by matrix.
     """
     layout = columns.layout
-    some = np.minimum(GATHERED_LAYERS * parameters.largest_layer, whole)
-    kept = layout.pipeline > 1.0
     wide = columns.wide_bytes
-    layerwise = some * (wide + trained * wide)
+    whole = parameters.dense + parameters.experts
+    layer = np.minimum(parameters.largest_layer, whole)
+    eager = columns.style == STYLE_CODE[Style.EAGER]
+    compiled = columns.style == STYLE_CODE[Style.COMPILED]
+    layer = np.where(compiled, layer / GATHERED_LAYERS, layer)
+    weights = np.minimum(GATHERED_LAYERS * layer, whole)
+    layerwise = weights * wide + layer * trained * wide
+    layerwise = np.where(eager, np.minimum(layerwise, DEEPSPEED_LIVE_PARAMETERS * wide), layerwise)
     stagewise = whole * (wide + trained * MAIN_GRADIENT_BYTES)
-    gathered = np.where(kept, stagewise, layerwise)
+    gathered = np.where(layout.pipeline > 1.0, stagewise, layerwise)
     return np.where((layout.sharding > 2.0) & (layout.shard_group > 1.0), gathered, 0.0)
