@@ -41,6 +41,22 @@ class Binding(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Share:
+    """What the devices of one kind do in a run that mixes kinds."""
+
+    pool: Pool
+    devices: int
+    #: how this part of the run is divided; its precision is that of its kind
+    layout: Layout
+    #: blocks of one pipeline stage on these devices; all of them where kinds divide data
+    layers: int
+    #: sequences of a step that these devices see; all of them where kinds divide layers
+    sequences: int
+    memory_bytes: float
+    memory_risk: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """One way to run it. Times in seconds, memory in bytes, money in US dollars."""
 
@@ -70,10 +86,20 @@ class Plan:
     binding: Binding
     #: the binding constraint in a sentence, with numbers
     why: str
+    #: who does what where devices of several kinds work together; empty on one kind. `pool` and
+    #: `layout` are then those of the share that is slowest
+    shares: tuple[Share, ...] = ()
 
     @property
     def devices(self) -> int:
-        return self.layout.devices
+        return sum(share.devices for share in self.shares) or self.layout.devices
+
+    @property
+    def global_batch(self) -> int:
+        """Sequences per step, over all shares."""
+        if not self.shares:
+            return self.layout.global_batch
+        return max(self.layout.global_batch, sum(share.sequences for share in self.shares))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,196 @@
+"""A plan for Megatron-LM: options for shape, parallelism, batch, precision and recomputation."""
+
+from __future__ import annotations
+
+from modelyard.plan.answer import Plan
+from modelyard.plan.launch.machines import node_notes, torchrun
+from modelyard.plan.launch.settings import LaunchSettings, refuse, shell
+from modelyard.plan.request import Request
+from modelyard.spec.devices import Precision
+from modelyard.spec.layout import Layout, Recompute, Sharding
+from modelyard.spec.model import Model, ModelKind
+from modelyard.spec.traits import QueryKeyNorm
+from modelyard.spec.tuning import Method
+
+_SCRIPT = {
+    ModelKind.DECODER: "pretrain_gpt.py",
+    ModelKind.ENCODER: "pretrain_bert.py",
+    ModelKind.ENCODER_DECODER: "pretrain_t5.py",
+}
+#: of its own FSDP, beyond the distributed optimizer
+_STRATEGY = {Sharding.ZERO2: "optim_grads", Sharding.ZERO3: "optim_grads_params"}
+_PRECISION = {
+    Precision.FP32: [],
+    Precision.BF16: ["--bf16"],
+    Precision.FP16: ["--fp16"],
+    Precision.FP8: ["--bf16", "--fp8-format", "hybrid"],
+}
+
+
+def megatron(plan: Plan, request: Request) -> LaunchSettings:
+    """The command; data and tokeniser are left to the reader."""
+    reasons = _reasons(plan.layout, request)
+    if reasons:
+        fix = "plan with --sharding zero1 --precision bf16 for a model and a method that it knows"
+        raise refuse("Megatron-LM", reasons, fix)
+    model, layout = request.model, plan.layout
+    words = [
+        *torchrun(plan),
+        _SCRIPT[model.kind],
+        *_shape(model),
+        *_sequence(request),
+        *_experts(model),
+        *_parallel(model, layout),
+        "--micro-batch-size",
+        str(layout.micro_batch),
+        "--global-batch-size",
+        str(layout.global_batch),
+        "--train-iters",
+        str(int(plan.steps)),
+        *_PRECISION[layout.precision],
+        *_recompute(layout),
+        *(["--use-flash-attn"] if layout.flash else []),
+    ]
+    notes = [*node_notes(plan), "add --data-path and the options of your tokeniser"]
+    if model.window:
+        notes.append(
+            f"{model.name} has layers with windows of {model.window:,} tokens: see its "
+            "options for them in your version of Megatron-LM"
+        )
+    return LaunchSettings(tool="megatron", files={}, command=shell(words), notes=tuple(notes))
+
+
+def _reasons(layout: Layout, request: Request) -> list[str]:
+    model, reasons = request.model, []
+    if request.tuning.method is not Method.FULL:
+        reasons.append("it trains whole models, not adapters")
+    if model.repeats > 1:
+        reasons.append(f"it cannot share one block among the layers of {model.name}")
+    if model.traits.latent is not None and not model.traits.latent.key_value_rank:
+        reasons.append("its latent attention needs a rank of keys")
+    if layout.precision not in _PRECISION:
+        reasons.append(f"it does not multiply in {layout.precision}")
+    if layout.sharding in _STRATEGY and layout.pipeline > 1:
+        reasons.append(f"{layout.sharding} does not go with a pipeline of {layout.pipeline}")
+    if layout.servers:
+        reasons.append("it has no parameter servers")
+    if layout.compiled:
+        reasons.append("it does not compile a model as a whole")
+    if model.kind is not ModelKind.DECODER and layout.context > 1:
+        reasons.append("it divides sequences of decoders alone")
+    if layout.shard_group not in (0, layout.data * layout.context):
+        reasons.append(f"it shards over all replicas, not over groups of {layout.shard_group}")
+    return reasons
+
+
+def _shape(model: Model) -> list[str]:
+    depth = ["--num-layers", str(model.layers)]
+    if model.kind is ModelKind.ENCODER_DECODER:
+        depth = ["--encoder-num-layers", str(model.layers)]
+        depth += ["--decoder-num-layers", str(model.decoder_layers)]
+    words = [
+        *depth,
+        "--hidden-size",
+        str(model.hidden),
+        "--num-attention-heads",
+        str(model.heads),
+        "--ffn-hidden-size",
+        str(model.ffn or model.expert_ffn),
+    ]
+    if model.traits.latent is not None:
+        latent = model.traits.latent
+        words += ["--multi-latent-attention", "--kv-lora-rank", str(latent.key_value_rank)]
+        words += ["--qk-head-dim", str(model.head_size - latent.rope_size)]
+        words += ["--qk-pos-emb-head-dim", str(latent.rope_size)]
+        words += ["--v-head-dim", str(model.value_size)]
+        words += ["--q-lora-rank", str(latent.query_rank)] if latent.query_rank else []
+    else:
+        words += ["--kv-channels", str(model.head_size)]
+    if model.kv_heads != model.heads and model.traits.latent is None:
+        words += ["--group-query-attention", "--num-query-groups", str(model.kv_heads)]
+    if model.gated:
+        words.append("--swiglu")
+    if not model.traits.mlp_bias and model.kind is ModelKind.DECODER:
+        words.append("--disable-bias-linear")
+    if model.traits.qkv_bias and not model.traits.mlp_bias:
+        words.append("--add-qkv-bias")
+    if model.traits.norm_vectors == 1:
+        words += ["--normalization", "RMSNorm"]
+    if model.traits.query_key_norm is not QueryKeyNorm.NONE:
+        words.append("--qk-layernorm")
+    if not model.traits.positions and model.kind is ModelKind.DECODER:
+        words += ["--position-embedding-type", "rope"]
+    if not model.tied:
+        words.append("--untie-embeddings-and-output-weights")
+    return words
+
+
+def _sequence(request: Request) -> list[str]:
+    longest = max(request.model.longest, request.sequence)
+    if request.model.kind is ModelKind.ENCODER_DECODER:
+        target = request.target if request.target is not None else request.sequence
+        words = ["--encoder-seq-length", str(request.sequence), "--decoder-seq-length", str(target)]
+        longest = max(longest, target)
+    else:
+        words = ["--seq-length", str(request.sequence)]
+    return [*words, "--max-position-embeddings", str(longest)]
+
+
+def _experts(model: Model) -> list[str]:
+    if not model.experts:
+        return []
+    words = [
+        "--num-experts",
+        str(model.experts),
+        "--moe-router-topk",
+        str(model.experts_per_token),
+        "--moe-ffn-hidden-size",
+        str(model.expert_ffn),
+        "--moe-grouped-gemm",
+        "--moe-token-dispatcher-type",
+        "alltoall",
+    ]
+    if model.shared_ffn:
+        words += ["--moe-shared-expert-intermediate-size", str(model.shared_ffn)]
+    if model.dense_layers:
+        frequency = f"([0]*{model.dense_layers}+[1]*{model.layers - model.dense_layers})"
+        words += ["--moe-layer-freq", frequency]
+    return words
+
+
+def _parallel(model: Model, layout: Layout) -> list[str]:
+    words = [
+        "--tensor-model-parallel-size",
+        str(layout.tensor),
+        "--pipeline-model-parallel-size",
+        str(layout.pipeline),
+    ]
+    if layout.virtual > 1:
+        chunk = model.layers // (layout.pipeline * layout.virtual)
+        words += ["--num-layers-per-virtual-pipeline-stage", str(chunk)]
+    if layout.context > 1:
+        words += ["--context-parallel-size", str(layout.context)]
+    if layout.expert > 1:
+        words += ["--expert-model-parallel-size", str(layout.expert)]
+    if layout.sequence_parallel:
+        words.append("--sequence-parallel")
+    if layout.sharding is Sharding.ZERO1:
+        words += ["--use-distributed-optimizer", "--overlap-grad-reduce", "--overlap-param-gather"]
+    elif layout.sharding in _STRATEGY:
+        words += ["--use-distributed-optimizer", "--use-megatron-fsdp"]
+        words += ["--data-parallel-sharding-strategy", _STRATEGY[layout.sharding]]
+        words += ["--no-gradient-accumulation-fusion", "--ckpt-format", "fsdp_dtensor"]
+    return words
+
+
+def _recompute(layout: Layout) -> list[str]:
+    if layout.recompute is Recompute.FULL:
+        return [
+            "--recompute-granularity",
+            "full",
+            "--recompute-method",
+            "uniform",
+            "--recompute-num-layers",
+            "1",
+        ]
+    return ["--recompute-activations"] if layout.recompute is Recompute.SELECTIVE else []
