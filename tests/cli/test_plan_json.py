@@ -15,7 +15,10 @@ from modelyard.plan.answer import Answer, Interval
 from .answers import answer, plan, refused
 
 #: Keys under which a plan or an interval stands, whose own keys are documented once.
-PLANS = ("plans[]", "front[]", "runner_up.plan", "refusal.relaxations[].plan")
+PLANS = (
+    *("plans[]", "front[]", "runner_up.plan", "refusal.relaxations[].plan"),
+    "what_if[].plan",
+)
 INTERVALS = ("step_seconds", "memory_bytes", "run_seconds", "usd", "loss")
 ANY_NAME = ("step_parts", "memory_parts", "pins")
 
@@ -47,7 +50,11 @@ def test_every_key_is_documented(made: Answer) -> None:
 
 
 def test_every_documented_key_is_there() -> None:
-    made = {*places(answer_json(answer(), top=5)), *places(answer_json(refused(), top=5))}
+    changes = {"devices=+8xH100": answer(), "deadline=1d": refused()}
+    made = {
+        *places(answer_json(answer(), top=5, what_if=changes)),
+        *places(answer_json(refused(), top=5)),
+    }
     assert set(MEANING) == made
 
 
@@ -75,3 +82,14 @@ def test_no_plan_is_an_outcome() -> None:
     assert made["outcome"] == "no_plan"
     assert made["plans"] == []
     assert made["refusal"]["relaxations"][0]["change"] == "--deadline 4d"
+
+
+def test_a_change_comes_with_its_difference() -> None:
+    faster = answer(plans=(plan(2.2, 12_000.0),))
+    made = answer_json(answer(), top=1, what_if={"devices=+8xH100": faster, "budget=1": refused()})
+    first, second = made["what_if"]
+    assert first["difference"]["run_seconds"] == pytest.approx(-86_400.0)
+    assert first["difference"]["usd"] == pytest.approx(-400.0)
+    assert second["plan"] is None
+    assert second["difference"] is None
+    assert second["why_not"].startswith("the fastest plan takes 3.2 days")

@@ -54,7 +54,7 @@ def test_everything_else_is_there(
         "memory traffic",
         "61.3 GiB (55.2–67.4) of 80 GiB",
         "Bound by devices: all 64 H100",
-        "Runner-up: data 16 · tensor 4",
+        "Runner-up (data 16 · tensor 4",
         "it would take 7 hours longer",
         "Cost against time",
         "Tokens per second by number of H100: 8: 135k",

@@ -13,7 +13,7 @@ from modelyard.cli.plan_options import ANSWERING, SECTIONS, parameters
 #: Words that are commands when they come first, and not names of models.
 SUBCOMMANDS: Mapping[str, Verb] = {
     "score": Verb("modelyard.cli.plan_score:score", "Predict measured runs and show the errors."),
-    "fit": Verb("modelyard.cli.plan_fit:fit", "Fit the law of loss to runs of your own."),
+    "fit": Verb("modelyard.cli.plan_fit:fit", "Compare ways to make a run fit its limits."),
     "sweep": Verb("modelyard.cli.plan_sweep:sweep", "Plan a whole file of requests."),
 }
 

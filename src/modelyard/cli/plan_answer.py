@@ -37,7 +37,24 @@ def carry_out(
     model: str, given: Mapping[str, Any], answering: Answering, context: click.Context
 ) -> bool:
     """Plan, and show it; whether there is a plan."""
-    answer = ask(model, given)
+    from modelyard.cli.plan_what_if import other_worlds
+    from modelyard.planner.asking import asked_of
+    from modelyard.planner.door import answered
+    from modelyard.planner.knowledge import known_of
+
+    words = options_of(given)
+    asked = asked_of(model, words)
+    worlds = other_worlds(answering.what_if, asked)
+    known = known_of(words.get("pilots"), words.get("calibration"))
+    answer = answered(asked, known)
+    others = {change: answered(world, known) for change, world in worlds.items()}
+    _show(answer, others, answering, context)
+    return answer.refusal is None
+
+
+def _show(
+    answer: Answer, others: Mapping[str, Answer], answering: Answering, context: click.Context
+) -> None:
     command = command_line(context, without=ANSWERING)
     remedies = remedies_for(answer, context)
     if answering.report is not None:
@@ -45,25 +62,25 @@ def carry_out(
     if answering.output == "json":
         from modelyard.cli.plan_json import answer_json
 
-        print_json(answer_json(answer, top=answering.top))
-    else:
-        from modelyard.cli.plan_table import print_answer
+        print_json(answer_json(answer, top=answering.top, what_if=others))
+        return
+    from modelyard.cli.plan_table import print_answer
+    from modelyard.cli.plan_what_if import print_worlds
 
-        print_answer(answer, top=answering.top)
-        _print_next(answer, answering, command, remedies)
-    return answer.refusal is None
+    print_answer(answer, top=answering.top)
+    if others:
+        print_worlds(answer, others)
+    _print_next(answer, answering, command, remedies)
 
 
-def ask(model: str, given: Mapping[str, Any]) -> Answer:
-    """The planner's answer to what was written on the command line."""
-    from modelyard.planner.door import plan
-
+def options_of(given: Mapping[str, Any]) -> Options:
+    """What was written on the command line, in the planner's words."""
     words = {
         name: str(value) if isinstance(value, Path) else value
         for name, value in given.items()
         if value is not None
     }
-    return plan(model, **cast("Options", words))
+    return cast("Options", words)
 
 
 def remedies_for(answer: Answer, context: click.Context) -> list[str]:
@@ -96,18 +113,24 @@ def _write_report(
     write_atomically(path, render_plan(answer, top=top, command=command, remedies=remedies))
 
 
+def typed(command: str) -> str:
+    """A command with this program's name as it has to be typed here."""
+    return f"{called_as()}{command.removeprefix('yard')}"
+
+
 def _print_next(
     answer: Answer, answering: Answering, command: str, remedies: Sequence[str]
 ) -> None:
     """What to type next: changes that would help, or what can be done with the plan."""
-    command = command.replace("yard", called_as(), 1)
+    command = typed(command)
     click.echo()
     if answer.refusal is not None:
         relaxations = answer.refusal.relaxations
         if relaxations:
             click.echo("What would help, each by itself:")
         for line, item in zip(remedies, relaxations, strict=True):
-            click.echo(f"  {line}\\n      {item.effect}")
+            click.echo(f"  {typed(line)}")
+            click.echo(f"      {item.effect}")
         return
     if answering.report is not None:
         click.echo(f"Report: {answering.report}")

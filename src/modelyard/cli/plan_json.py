@@ -115,11 +115,22 @@ MEANING: Mapping[str, str] = {
     "searched.fitting": "how many probably fit into memory",
     "searched.kept": "how many keep every limit",
     "notes": "what a careful reader should know",
+    "what_if": "the answer to each `--what-if`, in the order in which they were written",
+    "what_if[].change": "the change",
+    "what_if[].outcome": "`plan` or `no_plan`",
+    "what_if[].plan": "the best plan with the change; null when there is none",
+    "what_if[].why_not": "why there is none; null when there is one",
+    "what_if[].difference": "with the change, less without it; null without a plan on both sides",
+    "what_if[].difference.run_seconds": "of the time of the run",
+    "what_if[].difference.usd": "of its cost; null without prices",
+    "what_if[].difference.loss": "of its loss; null where there is no law of loss",
 }
 
 
-def answer_json(answer: Answer, *, top: int) -> dict[str, Any]:
-    """Everything in an answer, with at most `top` ranked plans."""
+def answer_json(
+    answer: Answer, *, top: int, what_if: Mapping[str, Answer] | None = None
+) -> dict[str, Any]:
+    """Everything in an answer, with at most `top` ranked plans, and the answers to changes."""
     return {
         "schema": SCHEMA_VERSION,
         "outcome": "no_plan" if answer.refusal else "plan",
@@ -135,6 +146,29 @@ def answer_json(answer: Answer, *, top: int) -> dict[str, Any]:
             "kept": answer.searched.kept,
         },
         "notes": list(answer.notes),
+        "what_if": [_world(change, answer, other) for change, other in (what_if or {}).items()],
+    }
+
+
+def _world(change: str, answer: Answer, other: Answer) -> dict[str, Any]:
+    best = other.plans[0] if other.plans else None
+    return {
+        "change": change,
+        "outcome": "no_plan" if other.refusal else "plan",
+        "plan": plan_json(best) if best else None,
+        "why_not": other.refusal.why if other.refusal else None,
+        "difference": _difference(answer.plans[0], best) if best and answer.plans else None,
+    }
+
+
+def _difference(before: Plan, after: Plan) -> dict[str, Any]:
+    def less(one: Interval | None, other: Interval | None) -> float | None:
+        return None if one is None or other is None else _number(other.value - one.value)
+
+    return {
+        "run_seconds": less(before.run_seconds, after.run_seconds),
+        "usd": less(before.usd, after.usd),
+        "loss": less(before.loss, after.loss),
     }
 
 

@@ -76,6 +76,7 @@ def _facts(answer: Answer, best: Plan) -> list[tuple[str, str]]:
         ("step", say.time_interval(best.step_seconds)),
         ("of the peak rate", say.percent(best.model_flops_share)),
         ("useful time", say.percent(best.goodput)),
+        *([("price", price)] if (price := say.price(best, spot=answer.request.spot)) else []),
     ]
 
 

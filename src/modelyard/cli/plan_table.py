@@ -74,8 +74,10 @@ def _print_best(answer: Answer, best: Plan, width: int) -> None:
         say.layout(best.layout),
         say.batch(best.layout, answer.request),
         f"{peak}; {_goodput(best)}",
+        say.price(best, spot=answer.request.spot),
     ):
-        _echo(line, width, indent=INDENT)
+        if line:
+            _echo(line, width, indent=INDENT)
 
 
 def _goodput(best: Plan) -> str:
@@ -110,7 +112,7 @@ def bars(
     if total <= 0:
         return
     rows = [
-        (say.part_name(name), amount, words(amount), f"{100 * amount / total:.0f}%")
+        (say.part_name(name), amount, words(amount), _share(amount / total))
         for name, amount in _gathered(parts, total)
     ]
     label = min(max(len(name) for name, *_ in rows), max(width // 3, 8))
@@ -120,6 +122,10 @@ def bars(
     for name, amount, text, share in rows:
         bar = mark * max(round(room * min(amount / total, 1.0)), 1)
         yield f"{INDENT}{name[:label]:<{label}}  {bar:<{room}} {text:>{figure}} {share:>4}"
+
+
+def _share(part: float) -> str:
+    return "<1%" if part < SMALL_PART else f"{100 * part:.0f}%"
 
 
 def _gathered(parts: Mapping[str, float], total: float) -> list[tuple[str, float]]:
@@ -204,7 +210,7 @@ def _print_reasons(answer: Answer, best: Plan, width: int) -> None:
     _echo(f"Bound by {best.binding}: {best.why}", width)
     if answer.runner_up is not None:
         loser = answer.runner_up
-        _echo(f"Runner-up: {say.layout(loser.plan.layout)}. {loser.why}", width)
+        _echo(f"Runner-up ({say.layout(loser.plan.layout)}): {loser.why}", width)
 
 
 def _print_front(answer: Answer) -> None:

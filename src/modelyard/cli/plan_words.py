@@ -120,6 +120,16 @@ def headline(plan: Plan) -> str:
     return ", ".join(parts)
 
 
+def price(plan: Plan, *, spot: bool) -> str:
+    """`$6.88 per H100 and hour (AWS p5.48xlarge, 2025-06)`; empty when nobody said."""
+    dollars = plan.pool.price(spot=spot)
+    if dollars is None:
+        return ""
+    source = f" ({plan.pool.price_source})" if plan.pool.price_source else ""
+    kind = f"{plan.pool.kind} {'spot ' if spot else ''}device"
+    return f"${dollars:,.2f} per {kind} and hour{source}"
+
+
 def layout(found: Layout) -> str:
     """How it is laid out, without what is 1 or off: `data 16 · tensor 4 · ZeRO-1 · bf16`."""
     degrees = [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, cast
 
 from modelyard.errors import InputError, Problem, UnknownName
@@ -16,7 +16,7 @@ from modelyard.units import parse_count
 if TYPE_CHECKING:
     from modelyard.plan.request import Request
     from modelyard.plan.wording import Sources
-    from modelyard.spec.pool import Pool
+    from modelyard.spec.pool import Pool, Prices
 
 #: Tokens for each parameter where nobody says how many (Hoffmann et al., 2022).
 TOKENS_PER_PARAMETER = 20
@@ -37,6 +37,8 @@ class Asked:
 
     request: Request
     notes: tuple[str, ...] = ()
+    #: what any kind of device costs, also those that were not asked for
+    prices: Prices = field(default_factory=dict)
 
 
 def asked_of(model: str | Model, options: Options) -> Asked:
@@ -57,7 +59,7 @@ def asked_of(model: str | Model, options: Options) -> Asked:
         form.problems += error.problems
     if form.problems:
         raise form.refusal()
-    return Asked(request, notes)
+    return Asked(request, notes, form.prices())
 
 
 class _Form:
@@ -112,6 +114,13 @@ class _Form:
                 f"{request.model.longest:,} that {request.model.name} is made for"
             )
         return request, tuple(notes)
+
+    def prices(self) -> Prices:
+        """The user's prices, or those that come with Modelyard."""
+        from modelyard.spec.prices import read_prices, shipped_prices
+
+        path = self.options.get("prices")
+        return shipped_prices() if path is None else read_prices(str(path))
 
     def _refuse_unknown(self) -> None:
         known = tuple(Options.__annotations__)
@@ -190,12 +199,9 @@ class _Form:
 
     def _load_pools(self, text: str) -> tuple[Pool, ...]:
         from modelyard.spec.pool_source import load_pools, pools_of_cluster
-        from modelyard.spec.prices import read_prices, shipped_prices
         from modelyard.spec.shorthand import load_cluster
 
-        prices = shipped_prices()
-        if "prices" in self.options:
-            prices = read_prices(str(self.options["prices"]))
+        prices = self.prices()
         if "cluster" in self.options and "devices" not in self.options:
             return pools_of_cluster(load_cluster(text), prices)
         return load_pools(text, prices)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Unpack
 
-from modelyard.planner.asking import asked_of
-from modelyard.planner.knowledge import known_of
+from modelyard.planner.asking import Asked, asked_of
+from modelyard.planner.knowledge import Known, known_of
 from modelyard.planner.options import Options
 
 if TYPE_CHECKING:
@@ -23,9 +23,13 @@ def plan(model: str | Model = "", /, **options: Unpack[Options]) -> Answer:
     answer with a `refusal`.
     """
     asked = asked_of(model, options)
+    return answered(asked, known_of(options.get("pilots"), options.get("calibration")))
+
+
+def answered(asked: Asked, known: Known) -> Answer:
+    """The planner's answer, with notes on where the question and the knowledge come from."""
     # The search brings numpy and scipy along, which a mistake in the options has no use for.
     from modelyard.plan.solve import solve
 
-    known = known_of(options.get("pilots"), options.get("calibration"))
     answer = solve(asked.request, known.knowledge)
     return replace(answer, notes=(*asked.notes, *known.notes, *answer.notes))
