@@ -11,10 +11,10 @@ import pytest
 pytest.importorskip("apache_beam", reason="Apache Beam is missing: pip install 'modelyard[beam]'")
 
 from modelyard.bulk.beam import run_pipeline
-from modelyard.bulk.order import Tag
+from modelyard.bulk.order import Outcome, Planner, PlannerFactory, Record, Tag, bad
 from modelyard.bulk.planner import make_planner
 from modelyard.bulk.sweeps import sweep
-from modelyard.errors import InputError
+from modelyard.errors import InputError, YardError
 from modelyard.plan.knowledge import shipped_knowledge
 
 # Beam and its libraries warn of their own future.
@@ -36,13 +36,24 @@ def requests(tmp_path: Path) -> Path:
     return path
 
 
-def factory() -> partial[object]:
+def factory() -> PlannerFactory:
     return partial(make_planner, shipped_knowledge())
 
 
-def lines(folder: Path, tag: Tag) -> list[str]:
-    files = sorted(folder.glob(f"{tag.value}*.jsonl"))
-    return sorted(line for file in files for line in file.read_text(encoding="utf-8").splitlines())
+def refuse(record: Record) -> Outcome:
+    return bad(record, record.problems)
+
+
+def refusing() -> Planner:
+    return refuse
+
+
+def lines(folder: Path, tag: Tag) -> list[dict[str, object]]:
+    """All outcomes of a sort in the order of the records, without the file they are from."""
+    texts = [file.read_text(encoding="utf-8") for file in folder.glob(f"{tag.value}*.jsonl")]
+    found = [json.loads(line) for text in texts for line in text.splitlines()]
+    kept = [{name: value for name, value in item.items() if name != "file"} for item in found]
+    return sorted(kept, key=lambda item: int(item["number"]))
 
 
 def test_the_direct_runner_gives_what_the_sweep_gives(requests: Path, tmp_path: Path) -> None:
@@ -63,7 +74,31 @@ def test_earlier_results_are_kept_unless_asked(requests: Path, tmp_path: Path) -
         run_pipeline(str(requests), str(out), factory())
     assert old.read_text(encoding="utf-8") == "precious\n"
     assert run_pipeline(str(requests), str(out), factory(), fresh=True).state == "DONE"
-    assert "precious\n" not in lines(out, Tag.RESULT)
+    assert [item["id"] for item in lines(out, Tag.RESULT)] == ["fits", "other"]
+
+
+def test_a_file_that_cannot_be_read_does_not_stop_the_others(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("no,such,column\n1,2,3\n", encoding="utf-8")
+    (tmp_path / "b.csv").write_bytes(b"\xff\xfe\x00")
+    (tmp_path / "c.csv").write_text("model\n?\n", encoding="utf-8")
+    done = run_pipeline(str(tmp_path / "*.csv"), str(tmp_path / "out"), refusing)
+    assert done.counts == {Tag.RESULT: 0, Tag.NO_SOLUTION: 0, Tag.BAD: 3}
+    files = [file.read_text(encoding="utf-8") for file in (tmp_path / "out").glob("bad*")]
+    named = {json.loads(line)["file"] for text in files for line in text.splitlines()}
+    assert named == {str(tmp_path / f"{name}.csv") for name in "abc"}
+
+
+def test_a_runner_that_cannot_run_says_why(requests: Path, tmp_path: Path) -> None:
+    with pytest.raises(YardError, match=r"DataflowRunner did not run the pipeline.*project"):
+        run_pipeline(str(requests), str(tmp_path / "out"), refusing, runner="DataflowRunner")
+
+
+def test_options_are_handed_to_beam(requests: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="direct_num_workers"):
+        run_pipeline(
+            *(str(requests), str(tmp_path / "out"), refusing),
+            options=["--direct_num_workers", "many"],
+        )
 
 
 @pytest.mark.parametrize(
@@ -79,4 +114,4 @@ def test_what_beam_cannot_do_is_said_before_it_starts(
 ) -> None:
     asked = {"requests": str(requests), "runner": "DirectRunner", **words}
     with pytest.raises(InputError, match=reason):
-        run_pipeline(asked["requests"], str(tmp_path / "out"), factory(), runner=asked["runner"])
+        run_pipeline(asked["requests"], str(tmp_path / "out"), refusing, runner=asked["runner"])

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import apache_beam as beam
@@ -19,18 +19,22 @@ from apache_beam.io.filesystem import BeamIOError
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.metrics import Metrics, MetricsFilter
 from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.runners.runner import create_runner
 
-from modelyard.bulk.order import Outcome, Planner, PlannerFactory, Record, Tag
+from modelyard.bulk.order import Outcome, Planner, PlannerFactory, Record, Tag, unreadable
 from modelyard.bulk.readers import Format, format_of, read_records
-from modelyard.errors import InputError
+from modelyard.errors import InputError, YardError
 
-#: Records of one model that are planned together.
-BATCH_RECORDS = 16
-#: How long a batch waits for more records when the requests never end.
-BATCH_WAIT_SECONDS = 10
+#: Records of so many consecutive ones that have the same model are planned together.
+BATCH_RECORDS = 64
 DIRECT_RUNNER = "DirectRunner"
+#: Runners tell their whole history; its beginning names the cause.
+MOST_REASON_CHARACTERS = 500
 
 _COUNTERS = "modelyard"
+
+#: The model of a batch, and which batch of the file it is.
+_Key = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +75,9 @@ class PlanRequests(beam.PTransform):
             records
             # What follows is a thousand times slower than reading: spread it over all workers.
             | "spread" >> beam.Reshuffle()
-            | "by model" >> beam.WithKeys(_model)
-            | "batch"
-            >> beam.GroupIntoBatches(self._batch, max_buffering_duration_secs=BATCH_WAIT_SECONDS)
+            # Not GroupIntoBatches: its timers are what runners differ in, and a sweep has an end.
+            | "by model and batch" >> beam.Map(_keyed, self._batch)
+            | "group" >> beam.GroupByKey()
             | "plan" >> beam.ParDo(_Plan(self._factory)).with_outputs(*(tag.value for tag in Tag))
         )
 
@@ -89,7 +93,7 @@ class _Plan(beam.DoFn):
     def setup(self) -> None:
         self._planner = self._factory()
 
-    def process(self, batch: tuple[str, Iterable[Record]]) -> Iterator[Any]:
+    def process(self, batch: tuple[_Key, Iterable[Record]]) -> Iterator[Any]:
         assert self._planner is not None, "Beam calls setup first"
         for record in batch[1]:
             outcome = self._planner(record)
@@ -114,11 +118,23 @@ def run_pipeline(
     format_ = kind or format_of(requests)
     settings = _options(runner, options)
     _check_place(requests, out, fresh=fresh)
+    try:
+        done = _pipeline(requests, out, factory, format_, settings).run()
+        state = str(done.wait_until_finish())
+    # A runner is anybody's code, and may raise anything when it cannot reach its cluster.
+    except Exception as error:
+        raise _failed(runner, error) from error
+    return PipelineSummary(state, _counts(done))
+
+
+def _pipeline(
+    requests: str, out: str, factory: PlannerFactory, kind: Format, settings: PipelineOptions
+) -> Any:
     pipeline = beam.Pipeline(options=settings)
     outcomes = (
         pipeline
         | "requests" >> beam.Create([requests])
-        | "read" >> ReadRequests(format_)
+        | "read" >> ReadRequests(kind)
         | "planning" >> PlanRequests(factory)
     )
     for tag in Tag:
@@ -126,22 +142,28 @@ def run_pipeline(
         place = FileSystems.join(out, tag.value)
         write = beam.io.WriteToText(place, file_name_suffix=".jsonl")
         _ = lines | f"write {tag.value}" >> write
-    done = pipeline.run()
-    state = done.wait_until_finish()
-    return PipelineSummary(str(state), _counts(done))
+    return pipeline
 
 
 def _options(runner: str, options: Sequence[str]) -> PipelineOptions:
-    """Beam's options; what Beam does not know it would drop without a word."""
-    settings = PipelineOptions([f"--runner={runner}", *options], save_main_session=False)
-    from apache_beam.runners.runner import create_runner
-
+    """Beam's options, as its own parser reads them."""
     try:
+        settings = PipelineOptions([f"--runner={runner}", *options], save_main_session=False)
+        settings.get_all_options()
         create_runner(runner)
+    except SystemExit as error:
+        what = f"Beam cannot read the options {' '.join(options)}"
+        raise InputError(what, fix="see the line above, and Beam's documentation") from error
     except (ValueError, ImportError, AttributeError) as error:
         fix = "write DirectRunner, DataflowRunner, FlinkRunner, SparkRunner or PrismRunner"
         raise InputError(f"Beam has no runner '{runner}' here: {error}", fix=fix) from error
     return settings
+
+
+def _failed(runner: str, error: Exception) -> YardError:
+    reason = " ".join(str(error).split())[:MOST_REASON_CHARACTERS]
+    fix = "hand the options that this runner wants to Beam after --"
+    return YardError(f"{runner} did not run the pipeline: {reason}", fix=fix)
 
 
 def _check_place(requests: str, out: str, *, fresh: bool) -> None:
@@ -174,12 +196,18 @@ def _check_place(requests: str, out: str, *, fresh: bool) -> None:
 
 
 def _read_file(file: Any, kind: Format) -> Iterator[Record]:
-    with file.open() as stream:
-        yield from read_records(stream, kind)
+    """The records of a file; one of which nothing can be read is a bad record, as others go on."""
+    name = file.metadata.path
+    try:
+        with file.open() as stream:
+            for record in read_records(stream, kind):
+                yield replace(record, file=name)
+    except InputError as error:
+        yield replace(unreadable(1, error.message, error.fix), file=name)
 
 
-def _model(record: Record) -> str:
-    return record.model
+def _keyed(record: Record, size: int) -> tuple[_Key, Record]:
+    return (record.model, (record.number - 1) // size), record
 
 
 def _line(outcome: Outcome) -> str:

@@ -45,6 +45,8 @@ class Record:
     id: str
     words: Mapping[str, object] = field(default_factory=dict)
     problems: tuple[Problem, ...] = ()
+    #: the file, where there may be several
+    file: str = ""
 
     @property
     def model(self) -> str:
@@ -228,7 +230,9 @@ def _parallelism(plan: Plan) -> dict[str, object]:
 
 
 def _outcome(tag: Tag, record: Record, fields: Mapping[str, object]) -> Outcome:
-    return Outcome(tag, record.number, {"number": record.number, "id": record.id, **fields})
+    place = {"file": clean(record.file)} if record.file else {}
+    known = {"number": record.number, "id": record.id, **place}
+    return Outcome(tag, record.number, {**known, **fields})
 
 
 def _interval(figure: Interval | None) -> dict[str, float | None] | None:

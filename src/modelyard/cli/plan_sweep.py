@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -157,10 +158,14 @@ def _by_beam(
 ) -> Mapping[str, Any]:
     from modelyard.bulk.readers import Format
 
+    # Beam warns of libraries for file systems and databases that nobody asked for.
+    logging.disable(logging.WARNING)
     try:
         from modelyard.bulk.beam import run_pipeline
     except ImportError as error:
         raise InputError(f"--beam needs Apache Beam: {error}", fix=_BEAM_FIX) from error
+    finally:
+        logging.disable(logging.NOTSET)
     done = run_pipeline(
         requests,
         out,
