@@ -26,6 +26,7 @@ from modelyard.speed.physical.memory import (
     usable_bytes,
 )
 from modelyard.speed.physical.memory_coefficients import MemoryCoefficients
+from modelyard.speed.physical.memory_fitting import refit_memory
 
 #: A run is flagged when it fails with this probability. A failure costs the wait in a queue and a
 #: second one after it, a needless flag only the next best configuration: failures weigh double.
@@ -159,6 +160,33 @@ def score_flags(rows: MemoryRows, estimate: MemoryEstimate) -> FlagScore:
         missed=tuple(ids[failed & ~flagged].tolist()),
         mistaken=tuple(ids[fitted & flagged].tolist()),
     )
+
+
+def calibrated_errors(rows: MemoryRows, count: int) -> Column:
+    """Errors after `count` measured peaks of the same source, with coefficients of the others.
+
+    NaN for the rows that were learnt from, and where a source has fewer than twice as many.
+    """
+    errors = np.full(rows.size, np.nan)
+    names = np.array(rows.sources)
+    totals = rows.measured & total_peaks(rows)
+    whole = np.array([counted is Counted.DEVICE for counted in rows.counted])
+    for name in dict.fromkeys(names[totals].tolist()):
+        mine = np.flatnonzero(totals & (names == name))
+        if mine.size < 2 * count:
+            continue
+        # Spread over the table, as somebody would try out small and large.
+        taught = mine[np.linspace(0, mine.size - 1, count).round().astype(np.intp)]
+        learnt = refit_memory(
+            fit_rows(rows, without=name),
+            rows.columns.take(taught),
+            rows.bytes[taught],
+            whole_device=whole[taught],
+        )
+        rest = np.setdiff1d(mine, taught)
+        predicted = as_counted(rows, peak_memory(rows.columns, learnt))
+        errors[rest] = (predicted / rows.bytes - 1.0)[rest]
+    return errors
 
 
 def _covered(rows: MemoryRows, predicted: Column, sigma: Column) -> Column:
