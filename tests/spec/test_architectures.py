@@ -42,7 +42,8 @@ def test_counts_are_those_of_transformers(model_type: str, parameters: int, conf
 
 
 def test_every_family_is_checked_against_transformers() -> None:
-    assert {model_type for model_type, _, _ in golden()} == set(FAMILIES)
+    # nanoGPT is not in transformers; the zoo's tests have its published counts.
+    assert {model_type for model_type, _, _ in golden()} == set(FAMILIES) - {"nanogpt"}
 
 
 def test_parts_of_a_small_llama_by_hand() -> None:
@@ -123,7 +124,7 @@ json_values = st.recursive(
 
 
 @given(
-    model_type=st.sampled_from(sorted(FAMILIES)),
+    model_type=st.sampled_from(sorted({model_type for model_type, _, _ in golden()})),
     field=st.sampled_from(sorted({key for _, _, config in golden() for key in json.loads(config)})),
     value=json_values,
 )

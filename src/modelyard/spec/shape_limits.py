@@ -107,4 +107,7 @@ def _divisors(number: int) -> str:
 
 
 def _short(value: float) -> str:
-    return f"{value:.3g}" if abs(value) >= 10**9 else f"{value:,}"
+    if abs(value) < 10**9:
+        return f"{value:,}"
+    # Past a float's range: nobody needs the digits of a slip.
+    return f"{value:.3g}" if abs(value) < 10**300 else "a number of hundreds of digits"

@@ -71,6 +71,8 @@ class Traits:
     expert_bias: bool = False
     router_bias: bool = False
     shared_gate: bool = False
+    #: whether the router is a matrix like others, beside which `all-linear` puts an adapter
+    router_is_linear: bool = False
     #: rows of the table of learnt positions, for each stack
     positions: int = 0
     token_types: int = 0

@@ -195,13 +195,20 @@ def _feed_forward(
 
 def _experts(model: Model) -> Iterator[Weight]:
     traits, hidden, blocks = model.traits, model.hidden, model.expert_layers
-    copies = blocks * model.experts
-    width, inner = model.expert_ffn, (2 if model.gated else 1) * model.expert_ffn
-    bias = traits.expert_bias
-    # One tensor holds all experts of a block: nothing that an adapter for matrices finds.
-    yield Weight("expert_up", Place.EXPERTS, hidden, inner, bias, copies)
-    yield Weight("expert_down", Place.EXPERTS, width, hidden, bias, copies)
-    yield Weight("router", Place.MLP, hidden, model.experts, traits.router_bias, blocks)
+    copies, width = blocks * model.experts, model.expert_ffn
+    # transformers keeps all experts of a block in one tensor: no matrix that `all-linear` finds.
+    for name in ("expert_gate", "expert_up") if model.gated else ("expert_up",):
+        yield Weight(name, Place.EXPERTS, hidden, width, traits.expert_bias, copies)
+    yield Weight("expert_down", Place.EXPERTS, width, hidden, traits.expert_bias, copies)
+    yield Weight(
+        "router",
+        Place.MLP,
+        hidden,
+        model.experts,
+        bias=traits.router_bias,
+        times=blocks,
+        linear=traits.router_is_linear,
+    )
     if model.shared_ffn:
         yield from _feed_forward(
             model, blocks, model.shared_ffn, gated=model.gated, prefix="shared_"

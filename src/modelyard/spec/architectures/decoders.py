@@ -29,6 +29,18 @@ def _gpt2(config: ModelConfig) -> Traits:
     return replace(BIASED, fused_qkv=True, positions=config.number("n_positions", "longest"))
 
 
+def _nanogpt(config: ModelConfig) -> Traits:
+    bias = config.flag("bias", True)
+    return Traits(
+        norm_vectors=2 if bias else 1,
+        qkv_bias=bias,
+        output_bias=bias,
+        mlp_bias=bias,
+        fused_qkv=True,
+        positions=config.number("block_size", "longest"),
+    )
+
+
 def _gpt_neo(config: ModelConfig) -> Traits:
     return Traits(
         norm_vectors=2,
@@ -217,6 +229,15 @@ DECODERS: Mapping[str, Family] = {
         counted_as="GPT2LMHeadModel",
         traits=_gpt2,
         names=_GPT2_NAMES,
+        gated=ungated,
+        tied=True,
+        ffn_multiple=4,
+    ),
+    # Not of Hugging Face: the fields are the model arguments of nanoGPT's checkpoints.
+    "nanogpt": Family(
+        counted_as="GPT of nanoGPT",
+        traits=_nanogpt,
+        names=replace(_GPT2_NAMES, ffn="", longest="block_size"),
         gated=ungated,
         tied=True,
         ffn_multiple=4,

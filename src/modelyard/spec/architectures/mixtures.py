@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from modelyard.spec.architectures.decoders import llama, olmo2, qwen3
 from modelyard.spec.architectures.family import Family, HeadSizes, Mixture, Names, Window
@@ -138,6 +139,10 @@ def _ernie_traits(config: ModelConfig) -> Traits:
     return Traits(qkv_bias=bias, output_bias=bias, mlp_bias=bias, router_bias=True, head_bias=bias)
 
 
+def _llama4_traits(config: ModelConfig) -> Traits:
+    return replace(llama(config), router_is_linear=True)
+
+
 def _all_heads(_config: ModelConfig, heads: int) -> int:
     return heads
 
@@ -204,7 +209,7 @@ MIXTURES: Mapping[str, Family] = {
     "glm4_moe": Family(counted_as="Glm4MoeForCausalLM", traits=_glm4_moe, mixture=_first_dense),
     "llama4_text": Family(
         counted_as="Llama4ForCausalLM",
-        traits=llama,
+        traits=_llama4_traits,
         head_size=128,
         mixture=_llama4,
         window=Window(field="attention_chunk_size", full_every=4),
