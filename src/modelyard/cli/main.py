@@ -60,6 +60,9 @@ VERBS: Mapping[str, Verb] = {
     "policies": Verb("modelyard.cli.policies:policies", "List the scheduling policies."),
     "generate": Verb("modelyard.cli.generate:generate", "Write a synthetic workload."),
     "learn": Verb("modelyard.cli.learn:learn", "Train a policy on the simulator."),
+    "calibrate": Verb(
+        "modelyard.cli.calibrate:calibrate", "Measure this machine, so that plans for it are right."
+    ),
     "demo": Verb("modelyard.cli.demo:demo", "Compare all policies on a small workload."),
     "devices": Verb("modelyard.cli.devices:devices", "Show the accelerators that the yard knows."),
     "schema": Verb("modelyard.cli.schema:schema", "Print the JSON Schema of a file you write."),

@@ -7,6 +7,7 @@
 | `samples`     | how long something takes on a machine that others use too                      |
 | `shapes`      | the small GPT and BERT models that are measured, as the planner sees them      |
 | `networks`    | the same models in torch                                                       |
+| `about`       | what the machine is: cores, memory, accelerators                               |
 | `matmul`      | the rate of matrix products by precision and size                              |
 | `memory`      | the bandwidth of memory                                                        |
 | `collectives` | all-reduce and all-gather between processes                                    |

@@ -15,9 +15,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
@@ -47,6 +47,8 @@ class Machine:
     accelerator: str
     processes: int
     threads: int
+    #: called many times a second while workers measure
+    pulse: Callable[[], object] = field(default=lambda: None, compare=False, repr=False)
 
 
 class Failed(YardError):
@@ -97,7 +99,7 @@ def measure(
             "request": request,
         }
         with _started(asked, worker_environment(machine, processes), processes, folder) as workers:
-            _wait(workers, task, folder)
+            _wait(workers, task, folder, machine.pulse)
         return [_reply(task, rank, folder) for rank in range(processes)]
 
 
@@ -143,7 +145,12 @@ def _end(worker: subprocess.Popen[bytes]) -> None:
             worker.stdin.close()
 
 
-def _wait(workers: Sequence[subprocess.Popen[bytes]], task: str, folder: str) -> None:
+def _wait(
+    workers: Sequence[subprocess.Popen[bytes]],
+    task: str,
+    folder: str,
+    pulse: Callable[[], object],
+) -> None:
     """Until all have ended well; the first that has not ends the wait for all."""
     end = time.monotonic() + LIMIT_SECONDS
     while True:
@@ -158,6 +165,7 @@ def _wait(workers: Sequence[subprocess.Popen[bytes]], task: str, folder: str) ->
                 f"measuring {task} took more than {LIMIT_SECONDS:.0f} s and was stopped",
                 fix="try again when the machine is less busy, or with --processes 1",
             )
+        pulse()
         time.sleep(POLL_SECONDS)
 
 

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from modelyard.measure.bench.launch import Machine, Reply, measure
-from modelyard.measure.bench.samples import Timing, once, sampled, timing
+from modelyard.measure.bench.samples import Sample, Timing, once, sampled, timing
 from modelyard.measure.bench.shapes import bert, gpt
 from modelyard.spec.model import Model, ModelKind
 
 if TYPE_CHECKING:
     from modelyard.measure.bench.worker import Worker
+
+
+WARM_UP = 2
+#: learning rate of the measured steps; any value takes the same time
+RATE = 1e-4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,8 +31,11 @@ class BlockShape:
 
     @property
     def model(self) -> Model:
+        """A model that is this block alone: nothing before it and nothing behind."""
         build = gpt if self.kind is ModelKind.DECODER else bert
-        return build(layers=1, hidden=self.hidden)
+        whole = build(layers=1, hidden=self.hidden, vocab=1)
+        parts = replace(whole.parameters, embedding=0, head=0)
+        return replace(whole, name=f"block-{self.hidden}", parameters=parts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +45,12 @@ class BlockTime:
     shape: BlockShape
     forward: Timing
     backward: Timing
+    #: one step of the optimizer on the block's weights
+    update: Timing
+
+    @property
+    def seconds(self) -> float:
+        return self.forward.seconds + self.backward.seconds + self.update.seconds
 
 
 CPU_SHAPES = tuple(
@@ -78,6 +92,7 @@ def measure_blocks(
             shape=shape,
             forward=Timing.read(row["forward"]),
             backward=Timing.read(row["backward"]),
+            update=Timing.read(row["update"]),
         )
         for shape, row in zip(chosen, rows, strict=True)
     )
@@ -87,7 +102,7 @@ def measure_blocks(
 
 
 def answer(worker: Worker, request: Mapping[str, Any]) -> Reply:
-    """Forward alone, then forward and backward: the backward pass is the difference."""
+    """Forward, backward and the optimizer's step in turn, as in training."""
     found = []
     for row in request["shapes"]:
         shape = BlockShape(**{**row, "kind": ModelKind(row["kind"])})
@@ -105,21 +120,20 @@ def _block(worker: Worker, shape: BlockShape, budget_seconds: float) -> Reply:
     inputs = torch.randn(tokens, device=worker.device, requires_grad=True)
     gradient = torch.randn(tokens, device=worker.device)
     reduced = torch.autocast("cuda", torch.bfloat16, enabled=worker.accelerator == "cuda")
-    forwards, backwards = [], []
+    optimizer = torch.optim.AdamW(block.parameters(), lr=RATE, fused=True)
+    outputs: list[Any] = []
+    found: dict[str, list[Sample]] = {"forward": [], "backward": [], "update": []}
 
-    def both() -> None:
+    def forward() -> None:
         with reduced:
-            output = once_forward()
-        backwards.append(once(lambda: output.backward(gradient), worker.ready))
+            outputs.append(block(inputs))
 
-    def once_forward() -> Any:
-        held: list[Any] = []
-        forwards.append(once(lambda: held.append(block(inputs)), worker.ready))
-        return held[0]
+    def turn() -> None:
+        found["forward"].append(once(forward, worker.ready))
+        found["backward"].append(once(lambda: outputs.pop().backward(gradient), worker.ready))
+        found["update"].append(once(optimizer.step, worker.ready))
+        optimizer.zero_grad(set_to_none=True)
+        inputs.grad = None
 
-    sampled(both, budget_seconds=budget_seconds)
-    warm_up = 2
-    return {
-        "forward": asdict(timing(forwards[warm_up:])),
-        "backward": asdict(timing(backwards[warm_up:])),
-    }
+    sampled(turn, budget_seconds=budget_seconds, warm_up=WARM_UP)
+    return {name: asdict(timing(samples[WARM_UP:])) for name, samples in found.items()}

@@ -8,8 +8,9 @@ device holds for the process.
 from __future__ import annotations
 
 import resource
+import statistics
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -78,19 +79,40 @@ class Measured:
     base_bytes: float
 
 
-def measure_run(run: Run, machine: Machine, *, budget_seconds: float = 3.0) -> Measured:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """One start of a run, with all of its steps."""
+
+    run: Run
+    samples: tuple[Sample, ...]
+    peak_bytes: float
+    base_bytes: float
+
+
+def try_run(run: Run, machine: Machine, *, budget_seconds: float = 2.0) -> Trial:
     """Train for about the budget, in fresh processes."""
     request = {**asdict(run), "budget_seconds": budget_seconds}
     replies = measure("training", request, machine, processes=run.processes)
     steps: list[Any] = [reply["samples"] for reply in replies]
-    samples = merged([[Sample(*pair) for pair in own] for own in steps])
     peaks: list[Any] = [reply["peak_bytes"] for reply in replies]
     bases: list[Any] = [reply["base_bytes"] for reply in replies]
+    return Trial(
+        run=run,
+        samples=tuple(merged([[Sample(*pair) for pair in own] for own in steps])),
+        peak_bytes=max(peaks),
+        base_bytes=max(bases),
+    )
+
+
+def summed_up(trials: Sequence[Trial]) -> Measured:
+    """All trials of one run: their steps together, and the median of their peaks."""
+    run = trials[0].run
+    samples = [sample for trial in trials for sample in trial.samples]
     return Measured(
         run=run,
         timing=timing(samples, alone=run.processes == 1),
-        peak_bytes=max(peaks),
-        base_bytes=max(bases),
+        peak_bytes=statistics.median(trial.peak_bytes for trial in trials),
+        base_bytes=statistics.median(trial.base_bytes for trial in trials),
     )
 
 

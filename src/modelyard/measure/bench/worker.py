@@ -16,7 +16,7 @@ from importlib import import_module
 from typing import Any
 
 #: task → module in this package with a function `answer(worker, request)`
-TASKS = frozenset({"collectives", "layer", "matmul", "memory", "training"})
+TASKS = frozenset({"about", "collectives", "layer", "matmul", "memory", "training"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
