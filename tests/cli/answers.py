@@ -14,6 +14,7 @@ from modelyard.plan.answer import (
     Refusal,
     Relaxation,
     Searched,
+    Share,
 )
 from modelyard.plan.request import Limits, Pins, Request
 from modelyard.spec.layout import Layout, Recompute, Sharding
@@ -111,6 +112,23 @@ def plan(days: float = 3.2, usd: float | None = 12_400.0, **parts: object) -> Pl
         why="all 64 H100 are in use; 8 more would save 8 hours",
     )
     return replace(made, **parts)  # type: ignore[arg-type]
+
+
+def mixed() -> Plan:
+    """Two kinds that divide the data of a step."""
+    shares = tuple(
+        Share(
+            pool=pool(kind, devices),
+            devices=devices,
+            layout=Layout(data=devices),
+            layers=32,
+            sequences=sequences,
+            memory_bytes=30 * GIBIBYTE,
+            memory_risk=0.01,
+        )
+        for kind, devices, sequences in (("H100", 8, 384), ("A100", 16, 128))
+    )
+    return plan(shares=shares, layout=Layout(data=8))
 
 
 def answer(**parts: object) -> Answer:

@@ -10,9 +10,11 @@ from dataclasses import replace
 import pytest
 
 from modelyard.cli.plan_json import MEANING, answer_json
+from modelyard.cli.plan_launch import launch_json
 from modelyard.plan.answer import Answer, Interval
+from modelyard.plan.launch.settings import LaunchSettings
 
-from .answers import answer, plan, refused
+from .answers import answer, mixed, plan, refused
 
 #: Keys under which a plan or an interval stands, whose own keys are documented once.
 PLANS = (
@@ -20,11 +22,14 @@ PLANS = (
     "what_if[].plan",
 )
 INTERVALS = ("step_seconds", "memory_bytes", "run_seconds", "usd", "loss")
-ANY_NAME = ("step_parts", "memory_parts", "pins")
+ANY_NAME = ("step_parts", "memory_parts", "pins", "files")
 
 
 def places(value: object, place: str = "") -> Iterator[str]:
     """Where each key of a JSON value stands, as `MEANING` writes it."""
+    if place == "plan.shares[].layout":  # as in `plan.layout`
+        yield place
+        return
     if place in PLANS:
         yield from () if place.endswith("[]") else (place,)
         place = "plan"
@@ -51,8 +56,10 @@ def test_every_key_is_documented(made: Answer) -> None:
 
 def test_every_documented_key_is_there() -> None:
     changes = {"devices=+8xH100": answer(), "deadline=1d": refused()}
+    settings = LaunchSettings(tool="fsdp", files={"a": "b"}, command="c")
     made = {
-        *places(answer_json(answer(), top=5, what_if=changes)),
+        *places(answer_json(answer(plans=(plan(), mixed())), top=5, what_if=changes)),
+        *places({"launch": launch_json(settings)}),
         *places(answer_json(refused(), top=5)),
     }
     assert set(MEANING) == made

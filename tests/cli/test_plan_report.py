@@ -13,7 +13,7 @@ from modelyard.cli.plan_report import render_plan
 from modelyard.plan.answer import Answer, CurvePoint
 from modelyard.units import format_count
 
-from .answers import NASTY_NAME, answer, plan, refused, request
+from .answers import NASTY_NAME, answer, mixed, plan, refused, request
 
 VOID = {"meta", "br", "hr", "img", "input", "link"}
 
@@ -51,9 +51,10 @@ def tags(page: str) -> Tags:
         answer(),
         refused(),
         answer(plans=(plan(usd=None, loss=None),), front=(), runner_up=None, curve=()),
+        answer(plans=(mixed(),)),
         answer(curve=(CurvePoint("H100", 8, 1.0, 1e5),)),
     ],
-    ids=["plan", "no plan", "bare", "one point"],
+    ids=["plan", "no plan", "bare", "mixed", "one point"],
 )
 def test_a_page_is_whole_and_loads_nothing(made: Answer) -> None:
     page = render_plan(made, top=5, command="yard plan x")

@@ -11,7 +11,7 @@ from modelyard.cli.plan_table import bars, print_answer, spread
 from modelyard.plan.answer import Answer
 from modelyard.spec.layout import Layout
 
-from .answers import NASTY_NAME, answer, plan, refused, request
+from .answers import NASTY_NAME, answer, mixed, plan, refused, request
 
 
 def shown(
@@ -121,3 +121,12 @@ def test_a_long_front_is_thinned_out_and_keeps_its_ends() -> None:
     kept = spread(front, 8)
     assert len(kept) == 8
     assert (kept[0], kept[-1]) == (front[0], front[-1])
+
+
+def test_kinds_that_work_together_are_named_each(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = shown(answer(plans=(mixed(),), front=()), capsys, monkeypatch, 120)
+    assert "8 × H100 + 16 × A100: 3.2 days" in text
+    assert "16 × A100: data 16 · bf16; 32 layers, 128 sequences" in text
+    assert "512 sequences" in text

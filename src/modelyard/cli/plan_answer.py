@@ -11,11 +11,14 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 
 from modelyard.cli.output import called_as, print_json
+from modelyard.cli.plan_launch import launch_json, print_settings, write_settings
 from modelyard.cli.plan_options import ANSWERING
 from modelyard.cli.runs import command_line
+from modelyard.errors import InputError
 
 if TYPE_CHECKING:
     from modelyard.plan.answer import Answer
+    from modelyard.plan.launch.settings import LaunchSettings
     from modelyard.planner.options import Options
 
 REPORT_NAME = "plan.html"
@@ -37,39 +40,60 @@ def carry_out(
     model: str, given: Mapping[str, Any], answering: Answering, context: click.Context
 ) -> bool:
     """Plan, and show it; whether there is a plan."""
+    from modelyard.cli.plan_launch import for_tool, settings_of
     from modelyard.cli.plan_what_if import other_worlds
     from modelyard.planner.asking import asked_of
     from modelyard.planner.door import answered
     from modelyard.planner.knowledge import known_of
 
+    if answering.out is not None and answering.launch is None:
+        fix = "add --launch with yard, fsdp, deepspeed or megatron"
+        raise InputError("--out is the folder for the files of --launch", fix=fix)
     words = options_of(given)
     asked = asked_of(model, words)
+    if answering.launch is not None:
+        asked = for_tool(asked, answering.launch)
     worlds = other_worlds(answering.what_if, asked)
     known = known_of(words.get("pilots"), words.get("calibration"))
     answer = answered(asked, known)
     others = {change: answered(world, known) for change, world in worlds.items()}
-    _show(answer, others, answering, context)
+    settings = settings_of(answer, answering.launch) if answering.launch and answer.plans else None
+    _show(Shown(answer, others, settings), answering, context)
     return answer.refusal is None
 
 
-def _show(
-    answer: Answer, others: Mapping[str, Answer], answering: Answering, context: click.Context
-) -> None:
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """Everything that came of a question."""
+
+    answer: Answer
+    others: Mapping[str, Answer]
+    settings: LaunchSettings | None
+
+
+def _show(shown: Shown, answering: Answering, context: click.Context) -> None:
+    answer = shown.answer
     command = command_line(context, without=ANSWERING)
     remedies = remedies_for(answer, context)
     if answering.report is not None:
         _write_report(answering.report, answer, answering.top, command, remedies)
+    if shown.settings is not None and answering.out is not None:
+        write_settings(shown.settings, answering.out)
     if answering.output == "json":
         from modelyard.cli.plan_json import answer_json
 
-        print_json(answer_json(answer, top=answering.top, what_if=others))
+        made = answer_json(answer, top=answering.top, what_if=shown.others)
+        made["launch"] = launch_json(shown.settings) if shown.settings else None
+        print_json(made)
         return
     from modelyard.cli.plan_table import print_answer
     from modelyard.cli.plan_what_if import print_worlds
 
     print_answer(answer, top=answering.top)
-    if others:
-        print_worlds(answer, others)
+    if shown.others:
+        print_worlds(answer, shown.others)
+    if shown.settings is not None:
+        print_settings(shown.settings, answering.out)
     _print_next(answer, answering, command, remedies)
 
 

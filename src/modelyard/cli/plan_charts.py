@@ -109,7 +109,7 @@ def pareto(plans: Sequence[Plan], front: Sequence[Plan]) -> Pareto | None:
     dots = tuple(
         Dot(
             *_place(across, up, plan.run_seconds.value, plan.usd.value),
-            f"{say.headline(plan)}; {say.layout(plan.layout)}",
+            f"{say.headline(plan)}; {say.divided(plan)}",
             plan is best,
             id(plan) in on_front,
         )
@@ -264,6 +264,8 @@ def _by_size(several: Sequence[Mapping[str, float]]) -> list[str]:
 
 
 def _name(plan: Plan) -> str:
+    if plan.shares:
+        return say.divided(plan)
     return f"{say.devices(plan)}: {say.layout(plan.layout)}"
 
 

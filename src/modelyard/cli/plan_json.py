@@ -91,6 +91,15 @@ MEANING: Mapping[str, str] = {
     "plan.model_flops_share": "share of the devices' peak that the model's own arithmetic uses",
     "plan.binding": "what keeps the plan from being better",
     "plan.why": "the same in a sentence, with numbers",
+    "plan.shares": "who does what where kinds are mixed; empty on one kind. `kind` and `layout` "
+    "of the plan are then those of the slowest share",
+    "plan.shares[].kind": "device kind",
+    "plan.shares[].devices": "how many of them",
+    "plan.shares[].layout": "how their part is laid out, as in `plan.layout`",
+    "plan.shares[].layers": "blocks of a pipeline stage on these devices",
+    "plan.shares[].sequences": "sequences of a step that they see",
+    "plan.shares[].memory_bytes": "peak memory of the fullest of them",
+    "plan.shares[].memory_risk": "probability that one of them runs out of memory",
     "interval.value": "the estimate",
     "interval.low": "one time in ten the truth is below",
     "interval.high": "one time in ten the truth is above",
@@ -115,6 +124,12 @@ MEANING: Mapping[str, str] = {
     "searched.fitting": "how many probably fit into memory",
     "searched.kept": "how many keep every limit",
     "notes": "what a careful reader should know",
+    "launch": "settings that start the best plan, with `--launch`; null without it",
+    "launch.tool": "for which tool",
+    "launch.files": "text of each file, by name",
+    "launch.files.*": "text",
+    "launch.command": "for a shell on every node; null where a file says everything",
+    "launch.notes": "what to know about them",
     "what_if": "the answer to each `--what-if`, in the order in which they were written",
     "what_if[].change": "the change",
     "what_if[].outcome": "`plan` or `no_plan`",
@@ -224,6 +239,18 @@ def plan_json(plan: Plan) -> dict[str, Any]:
         "model_flops_share": _number(plan.model_flops_share),
         "binding": str(plan.binding),
         "why": plan.why,
+        "shares": [
+            {
+                "kind": share.pool.kind,
+                "devices": share.devices,
+                "layout": layout_json(share.layout),
+                "layers": share.layers,
+                "sequences": share.sequences,
+                "memory_bytes": _number(share.memory_bytes),
+                "memory_risk": _number(share.memory_risk),
+            }
+            for share in plan.shares
+        ],
     }
 
 

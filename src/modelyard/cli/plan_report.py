@@ -51,7 +51,7 @@ def _content(answer: Answer, top: int, command: str, remedies: Sequence[str]) ->
         "best": best,
         "facts": _facts(answer, best) if best else [],
         "runner_up": answer.runner_up,
-        "runner_up_layout": say.layout(answer.runner_up.plan.layout) if answer.runner_up else "",
+        "runner_up_layout": (say.divided(answer.runner_up.plan) if answer.runner_up else ""),
         "pareto": pareto(answer.plans, answer.front) if best else None,
         "steps": step_stacks(answer.plans) if best else None,
         "memory": memory_stacks(answer.plans) if best else None,
@@ -70,8 +70,8 @@ def _facts(answer: Answer, best: Plan) -> list[tuple[str, str]]:
     capacity = best.pool.platform.device.memory_bytes
     of = f" of {say.memory(capacity)}" if capacity else ""
     return [
-        ("layout", say.layout(best.layout)),
-        ("batch", say.batch(best.layout, answer.request)),
+        *(("layout", line) for line in say.division(best)),
+        ("batch", say.batch(best, answer.request)),
         ("memory", f"{say.memory_interval(best.memory_bytes)}{of}"),
         ("step", say.time_interval(best.step_seconds)),
         ("of the peak rate", say.percent(best.model_flops_share)),

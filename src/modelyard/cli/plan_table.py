@@ -71,8 +71,8 @@ def _print_best(answer: Answer, best: Plan, width: int) -> None:
     _echo(say.headline(best), width)
     peak = f"{say.percent(best.model_flops_share)} of the peak rate"
     for line in (
-        say.layout(best.layout),
-        say.batch(best.layout, answer.request),
+        *say.division(best),
+        say.batch(best, answer.request),
         f"{peak}; {_goodput(best)}",
         say.price(best, spot=answer.request.spot),
     ):
@@ -210,7 +210,7 @@ def _print_reasons(answer: Answer, best: Plan, width: int) -> None:
     _echo(f"Bound by {best.binding}: {best.why}", width)
     if answer.runner_up is not None:
         loser = answer.runner_up
-        _echo(f"Runner-up ({say.layout(loser.plan.layout)}): {loser.why}", width)
+        _echo(f"Runner-up ({say.divided(loser.plan)}): {loser.why}", width)
 
 
 def _print_front(answer: Answer) -> None:

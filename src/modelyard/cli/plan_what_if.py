@@ -55,14 +55,10 @@ def print_worlds(answer: Answer, others: Mapping[str, Answer]) -> None:
         Column("devices", tuple(say.devices(one) if one else "none" for one in best), 1),
         Column("time", tuple(_time(one) for one in best), 0),
         Column("time ±", tuple(_change(now, one, "run_seconds") for one in best), 2),
-        Column(
-            "cost", tuple(say.money(one.usd.value) if one and one.usd else "?" for one in best), 1
-        ),
+        Column("cost", tuple(_cost(one) for one in best), 1),
         Column("cost ±", tuple(_change(now, one, "usd") for one in best), 3),
-        Column(
-            "loss", tuple(f"{one.loss.value:.3f}" if one and one.loss else "" for one in best), 5
-        ),
-        Column("layout", tuple(say.layout(one.layout) if one else "" for one in best), 6, False),
+        Column("loss", tuple(_loss(one) for one in best), 5),
+        Column("layout", tuple(say.divided(one) if one else "" for one in best), 6, False),
     ]
     click.echo()
     print_columns([column for column in columns if any(column.cells)])

@@ -106,8 +106,10 @@ def count(number: float) -> str:
 
 
 def devices(plan: Plan) -> str:
-    """`64 × H100`."""
-    return f"{plan.devices:,} × {plan.pool.kind}"
+    """`64 × H100`, or `8 × H100 + 16 × A100`."""
+    if not plan.shares:
+        return f"{plan.devices:,} × {plan.pool.kind}"
+    return " + ".join(f"{share.devices:,} × {share.pool.kind}" for share in plan.shares)
 
 
 def headline(plan: Plan) -> str:
@@ -121,13 +123,16 @@ def headline(plan: Plan) -> str:
 
 
 def price(plan: Plan, *, spot: bool) -> str:
-    """`$6.88 per H100 and hour (AWS p5.48xlarge, 2025-06)`; empty when nobody said."""
-    dollars = plan.pool.price(spot=spot)
-    if dollars is None:
-        return ""
-    source = f" ({plan.pool.price_source})" if plan.pool.price_source else ""
-    kind = f"{plan.pool.kind} {'spot ' if spot else ''}device"
-    return f"${dollars:,.2f} per {kind} and hour{source}"
+    """`$6.88 for an hour of one H100 (AWS p5.48xlarge, 2025-06)`; empty when nobody said."""
+    pools = [share.pool for share in plan.shares] or [plan.pool]
+    told = []
+    for pool in pools:
+        dollars = pool.price(spot=spot)
+        if dollars is not None:
+            source = f" ({pool.price_source})" if pool.price_source else ""
+            kind = f"{pool.kind}{' spot' if spot else ''}"
+            told.append(f"${dollars:,.2f} for an hour of one {kind}{source}")
+    return "; ".join(told)
 
 
 def layout(found: Layout) -> str:
@@ -158,12 +163,33 @@ def layout(found: Layout) -> str:
     return " · ".join([*(degrees or ["one device"]), *(word for word in options if word)])
 
 
-def batch(found: Layout, request: Request) -> str:
+def division(plan: Plan) -> list[str]:
+    """How a plan is laid out: a line, or one for each kind where kinds are mixed."""
+    if not plan.shares:
+        return [layout(plan.layout)]
+    return [
+        f"{share.devices:,} × {share.pool.kind}: {layout(share.layout)}; "
+        f"{share.layers:,} layers, {share.sequences:,} sequences"
+        for share in plan.shares
+    ]
+
+
+def divided(plan: Plan) -> str:
+    """The same in one line."""
+    return "; ".join(division(plan))
+
+
+def batch(plan: Plan, request: Request) -> str:
     """`1,024 sequences (4.19M tokens): 16 × micro-batch 4 × 16 accumulated`."""
-    tokens = count(found.global_batch * request.sequence)
+    found = plan.layout
+    words = (
+        f"{plan.global_batch:,} sequences ({count(plan.global_batch * request.sequence)} tokens)"
+    )
+    if plan.shares:
+        return f"{words} per step"
     return (
-        f"{found.global_batch:,} sequences ({tokens} tokens) per step: {found.data} × micro-batch "
-        f"{found.micro_batch} × {found.accumulation} accumulated"
+        f"{words} per step: {found.data} × micro-batch {found.micro_batch} × "
+        f"{found.accumulation} accumulated"
     )
 
 
