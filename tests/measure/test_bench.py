@@ -54,7 +54,9 @@ def test_two_processes_exchange_and_train_together() -> None:
         processes=2,
         vocab=256,
     )
-    measured = training.measure_run(run, PAIR, budget_seconds=0.05)
+    trial = training.try_run(run, PAIR, budget_seconds=0.05)
+    measured = training.summed_up([trial, trial])
+    assert measured.timing.repetitions == 2 * len(trial.samples)
     assert 0.0 < measured.timing.seconds < 60.0
     assert measured.peak_bytes >= measured.base_bytes > 10e6
 
@@ -65,6 +67,7 @@ def test_a_block_takes_time_in_both_directions() -> None:
     (block,) = layer.measure_blocks(ALONE, shapes=[shape], budget_seconds=0.02)
     assert block.forward.seconds > 0.0
     assert block.backward.seconds > 0.0
+    assert block.seconds > block.forward.seconds + block.backward.seconds
 
 
 @pytest.mark.parametrize(
@@ -172,6 +175,12 @@ def test_disturbed_repetitions_do_not_count() -> None:
     disturbed = [Sample(3.0, 1.9)] * 6
     assert timing(quiet + disturbed).seconds == 1.0
     assert timing(quiet + disturbed, alone=False).seconds == 1.0
+
+
+def test_waiting_for_others_is_taken_off() -> None:
+    assert timing([Sample(3.0, 1.0)] * 5).seconds == 2.0
+    # Processes that work together may wait a little for themselves.
+    assert timing([Sample(1.0, 0.02)] * 5, alone=False).seconds == 1.0
 
 
 def test_a_step_lasts_as_long_as_in_the_slowest_process() -> None:
