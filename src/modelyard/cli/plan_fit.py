@@ -192,17 +192,23 @@ def _sentence(text: str) -> str:
 
 
 def _next(found: Fit) -> str:
-    best = found.keeping
-    if not best:
+    """What a reader does next."""
+    from modelyard.plan.ways.way import WayName
+
+    keeping = found.keeping
+    if not keeping:
         return "No way keeps the limits: relax one of them, or add devices."
-    free = [way for way in best if not way.needs]
-    first = free[0] if free else best[0]
-    return (
-        f"Fastest without trained weights: {first.name}. See its best plans with: "
-        f"{called_as()} plan {found.request.model.name} …"
-        if free
-        else f"Only ways from trained weights keep the limits; the fastest is: {first.name}."
-    )
+    free = [way for way in keeping if not way.needs]
+    if not free:
+        return f"Only ways from trained weights keep the limits; the fastest is: {keeping[0].name}."
+    first = free[0]
+    text = f"The fastest way that needs no trained weights: {first.name}."
+    precision = " --precision fp8" if first.name is WayName.FP8 else ""
+    if first.name in (WayName.AS_ASKED, WayName.TUNE, WayName.FP8):
+        pools = "+".join(str(pool) for pool in found.request.pools)
+        words = f"{found.request.model.name} --devices {pools} --tokens {found.request.tokens:.0f}"
+        text += f" Its plans: {called_as()} plan {words}{precision}"
+    return text
 
 
 fit = FitCommand(
