@@ -28,6 +28,8 @@ SHARDING_ALIASES = {"0": "none", "1": "zero1", "2": "zero2", "3": "zero3", "fsdp
 _BATCH = re.compile(r"(.*?)\s*(tokens?|sequences?)?", re.IGNORECASE | re.DOTALL)
 #: Stands for the model in messages when it was given in numbers.
 IN_NUMBERS = "these numbers"
+#: Stands for the devices of a calibrated machine.
+HERE = "this machine"
 MOST_SHOWN = 60
 
 
@@ -174,7 +176,9 @@ class _Form:
     def _devices_word(self) -> object:
         if "devices" in self.options and "cluster" in self.options:
             self.refuse("cluster", "devices are given as well", "keep one of them")
-        return self.options.get("devices", self.options.get("cluster", ""))
+        # A calibrated machine is there even when nobody names it.
+        nothing = HERE if "calibration" in self.options else ""
+        return self.options.get("devices", self.options.get("cluster", nothing))
 
     def _method_words(self) -> dict[str, object]:
         ranks = [name for name in ("lora", "qlora") if name in self.options]
@@ -198,10 +202,12 @@ class _Form:
         return model_of_numbers(shape)
 
     def _load_pools(self, text: str) -> tuple[Pool, ...]:
-        from modelyard.spec.pool_source import load_pools, pools_of_cluster
-        from modelyard.spec.shorthand import load_cluster
+        from modelyard.planner.pools import pools_of
 
-        prices = self.prices()
-        if "cluster" in self.options and "devices" not in self.options:
-            return pools_of_cluster(load_cluster(text), prices)
-        return load_pools(text, prices)
+        calibration = self.options.get("calibration")
+        return pools_of(
+            text if "devices" in self.options else "",
+            "" if "devices" in self.options else str(self.options.get("cluster", "")),
+            self.prices(),
+            None if calibration is None else str(calibration),
+        )

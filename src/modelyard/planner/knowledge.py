@@ -40,8 +40,20 @@ def _piloted(known: Known, path: str) -> Known:
     return Known(replace(known.knowledge, loss=law), (*known.notes, note))
 
 
+def is_table(path: str) -> bool:
+    """Whether a calibration is a table of measured runs, and not what `yard calibrate` wrote."""
+    return path.casefold().endswith(TABLE)
+
+
 def _calibrated(known: Known, path: str) -> Known:
-    return _measured(known, path)
+    if is_table(path):
+        return _measured(known, path)
+    from modelyard.measure.calibration import read_calibration
+
+    found = read_calibration(path)
+    note = f"step times and memory are those of {found.hardware}, measured {found.made}"
+    knowledge = replace(known.knowledge, steps=found.steps, memory=found.memory)
+    return Known(knowledge, (*known.notes, note))
 
 
 def _measured(known: Known, path: str) -> Known:
