@@ -30,9 +30,13 @@ from modelyard.schedule.placement import Strategy
 from modelyard.schedule.registry import OWN_PACKAGE, REQUIRED, PolicyEntry, policies, policy
 from modelyard.simulate import result as result_module
 from modelyard.simulate.readers import FORMATS, gavel, itp, muri, philly, plain, pollux
+from modelyard.spec.adapters import CHOICES
+from modelyard.spec.architectures.reading import FAMILIES, TEXT_PARTS
 from modelyard.spec.cluster_spec import ClusterSpec, DeviceSpec, LinkSpec, NodeGroup
 from modelyard.spec.job import JobSpec
+from modelyard.spec.shape_limits import LIMITS
 from modelyard.spec.tenant import TenantSpec
+from modelyard.spec.zoo import entries, zoo
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 FOLDER = REPOSITORY / "docs" / "reference"
@@ -297,6 +301,62 @@ def formats() -> str:
     )
 
 
+def models_page() -> str:
+    """Every model of the zoo, every `model_type` that is read, and the ways to name a model."""
+    sources = list(dict.fromkeys(entry.source for entry in entries()))
+    rows = [
+        (
+            f"`{model.name}`",
+            ", ".join(f"`{alias}`" for alias in entry.aliases),
+            f"{model.parameters.total:,}",
+            f"{model.active_parameters:,}" if model.experts else "",
+            "+".join(str(part) for part in (model.layers, model.decoder_layers) if part),
+            f"{model.hidden}",
+            "/".join(str(part) for part in dict.fromkeys((model.heads, model.kv_heads))),
+            f"{sources.index(entry.source) + 1}",
+        )
+        for model, entry in zip(zoo(), entries(), strict=True)
+    ]
+    numbered = "\n".join(f"{number}. {source}" for number, source in enumerate(sources, start=1))
+    families = [
+        (f"`{name}`", str(family.kind), f"`{family.counted_as}`")
+        for name, family in FAMILIES.items()
+    ]
+    limits = [
+        (f"`{name}`", limit.meaning, f"{limit.least:,}", f"{limit.most:,}")
+        for name, limit in LIMITS.items()
+    ]
+    adapters = [(f"`{name}`", words) for name, words in CHOICES.items()]
+    return page(
+        "Models",
+        "A model is named in one of three ways: by a name of the zoo, by the path of a Hugging "
+        "Face `config.json` or a folder that has one, or by plain numbers "
+        "(`modelyard.spec.model_source.plain_model`). `yard models NAME` shows its shape and its "
+        "parameters by part. An existing file or folder wins over a name. In names, case and "
+        "punctuation do not matter, nor do the owner before a slash and words such as `instruct`; "
+        "only a sign between two digits does.",
+        f"## The zoo\n\n{len(rows)} models. Parameters are counted from the shape and agree to the "
+        "unit with the class that `transformers` trains, except in T5 v1.1 and its relatives, whose "
+        "checkpoints have an output matrix that `transformers` 5 ties to the input. *per token*: "
+        "without the experts that do not serve a token. *heads*: after the slash those of keys and "
+        "values, where they are fewer. *source*: the number in the list below the table.",
+        table(
+            ("model", "also", "parameters", "per token", "layers", "hidden", "heads", "source"),
+            rows,
+        ),
+        numbered,
+        "## Configs\n\nThe `model_type`s that are read, and the class that is counted. "
+        f"Of {', '.join(f'`{name}`' for name in TEXT_PARTS)} the text part is read.",
+        table(("model_type", "kind", "counted as"), families),
+        "## Plain numbers\n\nWhat the numbers of a model may be. 0 stands for a part that it does "
+        "not have.",
+        table(("number", "meaning", "least", "most"), limits),
+        "## Adapters\n\nWhat LoRA and QLoRA may stand beside. Matrices can be named as well "
+        "(`q,v`), by the names that `yard models NAME` lists or by those that PEFT uses.",
+        table(("targets", "meaning"), adapters),
+    )
+
+
 def _model_table(model: type[BaseModel]) -> str:
     rows = [
         (f"`{name}`", _default(info), info.description or "")
@@ -334,6 +394,7 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "metrics.md": metrics,
     "reasons.md": reasons,
     "formats.md": formats,
+    "models.md": models_page,
 }
 
 
