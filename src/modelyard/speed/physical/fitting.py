@@ -11,7 +11,12 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from modelyard.speed.physical.coefficients import USUAL_CLUSTER_SIGMA, Coefficients, prior
+from modelyard.speed.physical.coefficients import (
+    USUAL_CLUSTER_SIGMA,
+    USUAL_RESIDUAL_SIGMA,
+    Coefficients,
+    prior,
+)
 from modelyard.speed.physical.columns import Column, Columns
 from modelyard.speed.physical.terms import (
     TERM_NAMES,
@@ -25,8 +30,8 @@ from modelyard.speed.physical.terms import (
 #: degrees of freedom of the likelihood: heavy tails, as published rows have
 STUDENT_DEGREES = 4.0
 #: rows of one source that count in full; of more, only a power, since they repeat each other
-FULL_ROWS = 40.0
-CROWD_POWER = 0.65
+FULL_ROWS = 20.0
+CROWD_POWER = 0.8
 _MOST_STEPS = 60
 _DIFFERENCE = 1e-4
 _ENOUGH = 1e-5
@@ -65,7 +70,7 @@ def fit(
     clusters: Sequence[str],
     start: Coefficients | None = None,
     cluster_sigma: float = USUAL_CLUSTER_SIGMA,
-    residual_sigma: float = 0.07,
+    residual_sigma: float = USUAL_RESIDUAL_SIGMA,
 ) -> Coefficients:
     """Fit everything from many clusters; each has an intercept of its own, forgotten afterwards."""
     beliefs = prior(cluster_sigma)

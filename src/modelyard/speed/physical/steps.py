@@ -35,7 +35,7 @@ PARTS: Mapping[str, tuple[str, ...]] = {
     "expert parallel": ("experts inside", "experts across"),
     "pipeline": ("pipeline", "pipeline latency"),
     "data parallel": ("data inside", "data across", "data latency", "servers"),
-    "optimizer": ("optimizer",),
+    "optimizer": ("accumulate", "optimizer"),
     "other": ("stragglers", "constant"),
 }
 #: idle time while a pipeline fills and drains, taken out of the parts that repeat in every slot

@@ -56,6 +56,7 @@ TERMS = (
     Term("data across", 1.4, 0.3),
     Term("data latency", 1.5, 0.4),
     Term("overlap", 2.0, 0.7),
+    Term("accumulate", 0.8, 0.3),
     Term("optimizer", 1.3, 0.3),
     Term("servers", 1.5, 0.4),
     Term("stragglers", 0.01, 0.6),
@@ -68,7 +69,8 @@ CONSTANT_SECONDS = 0.01
 LAUNCH_SHARPNESS = 4.0
 
 _COMPUTE = ("matmul", "head", "pipelined head", "experts", "score products")
-_MEMORY = ("matmul bytes", "expert bytes", "scores", "elementwise", "casts", "logits", "optimizer")
+_MEMORY = ("matmul bytes", "expert bytes", "scores", "elementwise", "casts", "logits", "accumulate")
+_DATA = ("data inside", "data across", "data latency")
 _LINKS = (
     "tensor inside",
     "tensor across",
@@ -117,13 +119,7 @@ def _effects() -> tuple[Effect, ...]:
             Effect(f"{style}: elementwise", "style", code, ("elementwise", "scores"), 0.25),
             Effect(f"{style}: launches", "style", code, ("launches",), 0.2),
             Effect(f"{style}: tensor", "style", code, ("tensor inside", "tensor latency"), 0.25),
-            Effect(
-                f"{style}: data",
-                "style",
-                code,
-                ("data inside", "data across", "data latency"),
-                0.35,
-            ),
+            Effect(f"{style}: data", "style", code, _DATA, 0.35),
             Effect(f"{style}: overlap", "style", code, ("overlap",), 0.7),
         ]
     for code, name in enumerate(WIDTHS):
@@ -260,6 +256,7 @@ def seconds_of(items: Counted, factors: Factors) -> dict[str, Column]:
     parts["data inside"] = inside * exposed
     parts["data across"] = across * exposed
     parts["data latency"] = latency * exposed
+    parts["accumulate"] = f["accumulate"] * work.accumulate * items.micro_batches
     parts["optimizer"] = f["optimizer"] * work.optimizer
     parts["servers"] = f["servers"] * traffic.servers
     parts["constant"] = f["constant"] * CONSTANT_SECONDS

@@ -57,6 +57,8 @@ LAUNCH_SECONDS = 8e-6
 KERNEL_SECONDS = 2e-6
 #: bytes that an optimizer step reads and writes for each parameter it updates
 OPTIMIZER_BYTES = 34.0
+#: bytes for each parameter to add a gradient in two bytes to a sum in four
+ACCUMULATE_BYTES = 10.0
 #: products whose widths are no multiple of this leave tensor cores partly idle
 ALIGNMENT = 64.0
 
@@ -87,6 +89,8 @@ class Work:
     #: output layer: products, and traffic of logits
     head: Column
     logits: Column
+    #: adding the gradients of one micro-batch to those before it; 0 where there is only one
+    accumulate: Column
     #: one optimizer step
     optimizer: Column
     #: share of a micro-batch's time on the blocks that is its backward pass
@@ -165,11 +169,12 @@ def work_of(columns: Columns) -> Work:
     unfused = _UNFUSED_BY_CODE[c.style.astype(np.intp)]
     elements = (elements + routed / layout.tensor) * unfused
     elementwise = elements * c.wide_bytes / c.memory_bandwidth
-    converted = tokens * (3.0 * width + 2.0 * inner_elements) * memory_passes
+    converted = tokens * (3.0 * width + 2.0 * inner_elements) * 3.0
     narrow = c.compute_bytes < c.wide_bytes
     weights = (dense + c.expert_parameters / layout.expert) * part
     packed = np.where(c.frozen_bytes < 2.0, weights * (c.frozen_bytes + 2.0) * (passes - 1.0), 0.0)
-    cast = (np.where(narrow, converted * 3.0, 0.0) + packed) / c.memory_bandwidth
+    # Inputs of all three products are converted; frozen weights have no third.
+    cast = (np.where(narrow, converted * passes, 0.0) + packed) / c.memory_bandwidth
 
     per_block = _KERNELS_BY_CODE[c.style.astype(np.intp)] * np.where(
         (layout.compiled > 0) & (c.style != STYLE_CODE[Style.COMPILED]), 0.6, 1.0
@@ -196,6 +201,9 @@ def work_of(columns: Columns) -> Work:
         launches=launched * LAUNCH_SECONDS,
         head=head,
         logits=logits,
+        accumulate=np.where(
+            layout.accumulation > 1.0, stage_trainable * ACCUMULATE_BYTES / c.memory_bandwidth, 0.0
+        ),
         optimizer=stage_trainable * OPTIMIZER_BYTES / sharded / c.memory_bandwidth,
         backward=(passes - 1.0) / passes,
         stage_parameters=stage_parameters,
