@@ -336,7 +336,7 @@ def models_page() -> str:
         "punctuation do not matter, nor do the owner before a slash and words such as `instruct`; "
         "only a sign between two digits does.",
         f"## The zoo\n\n{len(rows)} models. Parameters are counted from the shape and agree to the "
-        "unit with the class that `transformers` trains, except in T5 v1.1 and its relatives, whose "
+        "unit with the class that `transformers` trains, except in T5 v1.1 and relatives, whose "
         "checkpoints have an output matrix that `transformers` 5 ties to the input. *per token*: "
         "without the experts that do not serve a token. *heads*: after the slash those of keys and "
         "values, where they are fewer. *source*: the number in the list below the table.",
