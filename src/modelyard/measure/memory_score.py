@@ -28,9 +28,9 @@ from modelyard.speed.physical.memory import (
 from modelyard.speed.physical.memory_coefficients import MemoryCoefficients
 from modelyard.speed.physical.memory_fitting import refit_memory
 
-#: A run is flagged when it fails with this probability. A failure costs the wait in a queue and a
-#: second one after it, a needless flag only the next best configuration: failures weigh double.
-FLAG_PROBABILITY = 1.0 / 3.0
+#: A run is flagged when it fails with this probability. A failure costs the wait in a queue, the
+#: start and a second wait, a needless flag only the next best configuration: three to one.
+FLAG_PROBABILITY = 0.25
 
 Flags = npt.NDArray[np.bool_]
 

@@ -40,6 +40,8 @@ OTHER_CONTEXT_SHARE = 0.35
 IN_PLACE_LOSS = 10.0 / 14.0
 #: share of the fragmentation that is blocks without a user rather than gaps inside blocks
 RECLAIMED_SHARE = 0.5
+#: links slower than this are PCIe, for which NCCL opens few channels
+PCIE_BANDWIDTH, PCIE_CHANNELS = 65e9, 0.4
 #: what of a device's memory a process can have at most; drivers and page tables keep the rest
 USABLE_SHARE = 0.985
 #: GDDR memory, which is slower than this, keeps its error-correcting codes in itself
@@ -138,7 +140,7 @@ def _stage(columns: Columns, coefficients: MemoryCoefficients, *, last: bool) ->
     live, logits = np.where(at_loss, 0.0, live), np.where(at_loss, logits, 0.0)
     copies = value["step_copies"] * kept_states.step_copies
     gathered = value["gathered"] * kept_states.gathered
-    moving = kept + live + logits + acts.assembled + copies + gathered
+    moving = kept + live + logits + acts.passed_on + copies + gathered
     on_gpu = ~np.isin(columns.family, [FAMILY_CODE[family] for family in _WITHOUT_CONTEXT])
     context = value["context"] * CONSTANT_BYTES * np.where(on_gpu, 1.0, OTHER_CONTEXT_SHARE)
     communicators = (
@@ -149,7 +151,7 @@ def _stage(columns: Columns, coefficients: MemoryCoefficients, *, last: bool) ->
         "gradients": kept_states.gradients,
         "optimizer": kept_states.optimizer,
         "gathered": gathered,
-        "activations": kept + live + acts.assembled,
+        "activations": kept + live + acts.passed_on,
         "logits": logits,
         "step": copies,
         "fragmentation": value["fragmentation"] * moving,
@@ -186,7 +188,11 @@ def fused_loss(columns: Columns) -> Flags:
 
 
 def _groups(columns: Columns) -> Column:
-    """Communicators of a device: one for each way in which the run is divided."""
+    """Communicators of a device: one for each way in which the run is divided.
+
+    Each has buffers for every channel, and PCIe has few channels.
+    """
     layout = columns.layout
     ways = (layout.tensor, layout.pipeline, layout.context, layout.expert, layout.data)
-    return sum(((way > 1.0).astype(np.float64) for way in ways), np.zeros(layout.tensor.shape))
+    count = sum(((way > 1.0).astype(np.float64) for way in ways), np.zeros(layout.tensor.shape))
+    return count * np.where(columns.inside_bandwidth < PCIE_BANDWIDTH, PCIE_CHANNELS, 1.0)

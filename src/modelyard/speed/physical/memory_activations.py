@@ -51,8 +51,9 @@ class Activations:
     dispatched: Column
     #: of one layer at work: what recomputation brings back, and the gradients beside it
     live: Column
-    #: what sequence parallelism puts together around products: a whole input and its gradient
-    assembled: Column
+    #: what goes from device to device: inputs that sequence parallelism puts together, and what
+    #: stages hand to each other
+    passed_on: Column
     #: elements of the output layer's result, in the last stage
     logits: Column
 
@@ -105,13 +106,25 @@ def activations(columns: Columns, *, last: bool, operations_kept: float) -> Acti
         kept=blocks * in_flight * kept,
         dispatched=blocks * in_flight * np.where(full, 0.0, share * layer.experts),
         live=np.maximum(recomputed, 0.0) + GRADIENT_SHARE * whole,
-        assembled=np.where(
-            (layout.sequence_parallel > 0.0) & (layout.tensor > 1.0),
-            2.0 * columns.wide_bytes * outputs * columns.hidden,
-            0.0,
-        ),
+        passed_on=_passed_on(columns, layer, np.where(float(last) > 0.0, 1.0, in_flight)),
         logits=here * outputs * predicted * columns.vocab / layout.tensor,
     )
+
+
+def _passed_on(columns: Columns, layer: LayerActivations, outputs: Column) -> Column:
+    """Whole inputs of products and their gradients, outputs of a stage and what it receives.
+
+    DeepSpeed and PyTorch keep a stage's output until its gradient comes back, Megatron and the
+    makers' stacks only its place in the graph.
+    """
+    layout = columns.layout
+    tokens = layout.micro_batch * columns.target / layout.context
+    divided = (layout.sequence_parallel > 0.0) & (layout.tensor > 1.0)
+    whole_inputs = np.where(divided, 2.0 * columns.wide_bytes * tokens * columns.hidden, 0.0)
+    keeping = np.isin(columns.style, [STYLE_CODE[Style.UNKNOWN], STYLE_CODE[Style.EAGER]])
+    kept = np.where(keeping, outputs, 1.0)
+    handed_over = np.where(layout.pipeline > 1.0, (kept + 2.0) * layer.entry, 0.0)
+    return whole_inputs + handed_over
 
 
 def micro_batches_in_flight(columns: Columns, *, last: bool) -> Column:
@@ -176,7 +189,9 @@ def _scores(columns: Columns, rows: Column, width: Column) -> Column:
     wide = columns.wide_bytes
     pairs = layout.micro_batch * rows / layout.context * width
     eager = columns.style == STYLE_CODE[Style.EAGER]
-    softmax = np.where(eager, np.maximum(wide, 4.0), wide)
+    # ZeRO-3 is younger than the fused kernels.
+    unfused = eager & (layout.sharding < 3.0)
+    softmax = np.where(unfused, np.maximum(wide, 4.0), wide)
     return (softmax + wide + 1.0) * columns.heads * pairs / layout.tensor
 
 

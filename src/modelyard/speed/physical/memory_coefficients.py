@@ -131,7 +131,7 @@ TERMS = (
 )
 NAMES = tuple(term.name for term in TERMS)
 #: share by which peaks miss the model where nobody measured, before any fit
-PRIOR_SPREAD = 0.12
+PRIOR_SPREAD = 0.08
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
