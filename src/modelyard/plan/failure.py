@@ -13,8 +13,10 @@ import numpy as np
 from modelyard.plan.request import Reliability
 from modelyard.speed.physical.columns import Column
 
-#: e to this is still a number; a run that loses more than this makes no progress
-_LARGEST_EXPONENT = 600.0
+#: e to twice this is still a number
+_LARGEST_EXPONENT = 300.0
+#: a run that is useful less often than this makes no progress
+_LEAST_SHARE = 1e-6
 
 
 def failure_seconds(
@@ -43,5 +45,5 @@ def goodput(mtbf_seconds: Column, reliability: Reliability) -> Column:
     restart = reliability.restart_seconds / mtbf_seconds
     grown = np.expm1(np.minimum(cycle, _LARGEST_EXPONENT))
     spent = mtbf_seconds * np.exp(np.minimum(restart, _LARGEST_EXPONENT)) * grown
-    share: Column = interval / spent
-    return share
+    share = interval / spent
+    return np.where(share < _LEAST_SHARE, 0.0, share)

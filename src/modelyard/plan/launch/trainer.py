@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from modelyard.plan.answer import Plan
 from modelyard.plan.request import Request
+from modelyard.spec.adapters import target_names
 from modelyard.spec.devices import Precision
 from modelyard.spec.layout import Recompute
 from modelyard.spec.tuning import Method
@@ -42,8 +43,10 @@ def adapter_options(request: Request) -> list[str]:
     if tuning.method is Method.FULL:
         return []
     options = ["--use_peft", "--lora_r", str(tuning.rank)]
-    if tuning.targets:
-        options += ["--lora_target_modules", *tuning.targets]
+    if set(tuning.targets) == set(target_names(request.model)):
+        options += ["--lora_target_modules", "all-linear"]
+    elif tuning.targets:
+        options += ["--lora_target_modules", *(f"{name}_proj" for name in tuning.targets)]
     if tuning.method is Method.QLORA:
         options += ["--load_in_4bit", "--bnb_4bit_quant_type", "nf4", "--use_bnb_nested_quant"]
     return options
@@ -81,5 +84,7 @@ def trainer_notes(request: Request) -> list[str]:
         f"{request.sequence:,} tokens"
     ]
     if request.tuning.method is not Method.FULL:
-        notes.append("the options of adapters are those of TRL's scripts")
+        notes.append(
+            "the options of adapters are those of TRL's scripts; matrices are called as in Llama"
+        )
     return notes
