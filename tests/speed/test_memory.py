@@ -10,11 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from modelyard.errors import InputError
+from modelyard.spec.adapters import full_training, lora
 from modelyard.spec.devices import Precision
 from modelyard.spec.layout import Layout, Recompute, Sharding
 from modelyard.spec.model import Model, ModelKind, Parameters
 from modelyard.spec.platform import platform
 from modelyard.spec.tuning import QUANTISED_BYTES, Method, Tuning
+from modelyard.spec.zoo import find_model
 from modelyard.speed.physical.columns import Columns, LayoutColumns
 from modelyard.speed.physical.families import Style
 from modelyard.speed.physical.memory import (
@@ -188,6 +190,28 @@ def test_adapters_keep_frozen_weights_and_little_else(frozen: float, most: float
     found = states(columns, stage_parameters(columns, last=False), sharded_gradient_bytes=2.0)
     total = found.weights + found.gradients + found.optimizer
     assert frozen < total[0] / model.parameters.total < most
+
+
+# LLaMA-Factory's README, "hardware requirement", GB for batch 1 and short sequences.
+TUNING_GIGABYTES = [
+    ("llama2-7b", None, 120),
+    ("llama2-13b", None, 240),
+    ("llama2-70b", None, 1200),
+    ("llama2-7b", False, 16),
+    ("llama2-13b", False, 32),
+    ("llama2-70b", False, 160),
+    ("llama2-7b", True, 6),
+    ("llama2-13b", True, 12),
+    ("llama2-70b", True, 48),
+]
+
+
+@pytest.mark.parametrize(("name", "quantised", "gigabytes"), TUNING_GIGABYTES)
+def test_rules_of_thumb_for_tuning(name: str, quantised: bool | None, gigabytes: float) -> None:
+    model = find_model(name)
+    tuning = full_training(model) if quantised is None else lora(model, quantised=bool(quantised))
+    columns = columns_of(Layout(recompute=Recompute.FULL), model=model, tuning=tuning, sequence=512)
+    assert estimated(columns).bytes[0] / 1e9 == pytest.approx(gigabytes, rel=0.15)
 
 
 def test_in_flight_micro_batches_of_both_schedules() -> None:
