@@ -10,7 +10,7 @@ import pytest
 from modelyard.errors import InputError
 from modelyard.plan.answer import Interval
 from modelyard.plan.knowledge import shipped_knowledge
-from modelyard.plan.request import Limits, Objective, Request
+from modelyard.plan.request import Limits, Objective, Pins, Request
 from modelyard.plan.search import search
 from modelyard.plan.ways import Fit, Way, WayName, ways
 from modelyard.plan.ways.pricing import price
@@ -243,6 +243,17 @@ def test_what_fits_nowhere_is_shrunk_until_it_does() -> None:
     assert WayName.STAGE not in found
     way = found[WayName.NARROWER]
     assert way.seconds is not None or "none of the devices" in way.why
+
+
+def test_pins_that_a_smaller_model_cannot_have_leave_it_out() -> None:
+    # 1,024 wide with 16 heads; narrower ones mostly have no multiple of 16 heads.
+    pinned = replace(DECODER, pins=Pins(tensor=8))
+    found = by_name(fit_of(pinned))
+    way = found[WayName.NARROWER]
+    assert way.keeps
+    assert way.layout is not None
+    assert way.layout.tensor == 8
+    assert way.model.heads % 8 == 0
 
 
 def test_impossible_requests_are_refused() -> None:

@@ -110,6 +110,8 @@ def _notes(request: Request, knowledge: Knowledge) -> list[str]:
             )
     elif request.model.kind is not ModelKind.DECODER:
         notes.append(f"no law of loss is known for models of the kind '{request.model.kind}'")
+    if request.mixed:
+        notes.append("each way is priced on one kind of device at a time, though mixing is allowed")
     if not _limited(request):
         notes.append("there is no deadline, budget or loss to keep: every way is shown as it is")
     return notes

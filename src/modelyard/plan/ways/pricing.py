@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from modelyard.errors import InputError
 from modelyard.plan.answer import Binding, Interval, Plan
-from modelyard.plan.check import has_loss
+from modelyard.plan.check import check, has_loss
 from modelyard.plan.knowledge import Knowledge
 from modelyard.plan.plans import plans_at
 from modelyard.plan.request import Limits, Request
@@ -16,11 +17,22 @@ from modelyard.spec.tuning import Tuning
 
 def price(request: Request, knowledge: Knowledge) -> Plan | None:
     """The best plan that keeps the limits, else the best without them; None when nothing fits."""
+    if not possible(request):
+        return None
     found = search(request, knowledge)
     if found.best is None:
         request = unlimited(request)
         found = search(request, knowledge)
     return best_plan(request, knowledge, found)
+
+
+def possible(request: Request) -> bool:
+    """Whether what the user pinned can be done with a model of another shape."""
+    try:
+        check(request)
+    except InputError:
+        return False
+    return True
 
 
 def best_plan(request: Request, knowledge: Knowledge, found: Found) -> Plan | None:

@@ -16,7 +16,7 @@ from modelyard.plan.check import has_loss
 from modelyard.plan.knowledge import Knowledge
 from modelyard.plan.request import Request
 from modelyard.plan.search import equivalent_parameters
-from modelyard.plan.ways.pricing import of_model, price, without_loss_limit
+from modelyard.plan.ways.pricing import of_model, possible, price, without_loss_limit
 from modelyard.plan.ways.way import Way, WayName, keeps_limits
 from modelyard.spec.model import Model, ModelKind
 from modelyard.spec.rescaled import nearest_width, scaled
@@ -95,6 +95,8 @@ def _shrunk(
     sizes: Sequence[Model],
 ) -> Way | None:
     """The largest of the sizes that keeps the goal; the smallest where none does."""
+    # What the user pinned rules some sizes out; the others still fall in time.
+    sizes = [size for size in sizes if possible(of_model(goal, size))]
     if not sizes:
         return None
     plans: dict[int, Plan | None] = {}

@@ -163,7 +163,9 @@ def _walk(request: Request, knowledge: Knowledge, place: int) -> Walk | None:
     if not space.tensor.size:
         return None
     plain, divided = _plain(space), _divided(space)
-    paths = [_path(request, space, start, figures) for start in dict.fromkeys((plain, divided))]
+    seen = np.zeros(space.tensor.shape, dtype=np.bool_)
+    starts = dict.fromkeys((plain, divided))
+    paths = [_path(request, space, start, figures, seen) for start in starts]
     best = min(paths, key=lambda path: path.score)
     if best.score[0]:
         return None
@@ -179,7 +181,7 @@ def _walk(request: Request, knowledge: Knowledge, place: int) -> Walk | None:
         loss=None if np.isnan(loss) else loss,
         start_seconds=None if _scores(request, first)[0][0] else float(first.run_seconds[0]),
         kind=pool.kind,
-        looked_at=sum(path.looked_at for path in paths),
+        looked_at=int(np.count_nonzero(seen)),
         enumerated=int(space.tensor.size),
         score=best.score,
     )
@@ -192,7 +194,6 @@ class _Path:
     place: int
     figures: Candidates
     score: Score
-    looked_at: int
 
 
 def _path(
@@ -200,15 +201,18 @@ def _path(
     space: LayoutColumns,
     start: int,
     figures_of: Callable[[LayoutColumns], Candidates],
+    seen: npt.NDArray[np.bool_],
 ) -> _Path:
+    """Walk from one start; what was looked at is marked in `seen`."""
     coordinates = _coordinates(space)
     figures = figures_of(taken(space, slice(start, start + 1)))
-    here, score, looked_at, changes = start, _scores(request, figures)[0], 1, 1
+    here, score, changes = start, _scores(request, figures)[0], 1
+    seen[start] = True
     for _ in range(_MOST_STEPS):
         differing = np.count_nonzero(coordinates != coordinates[here], axis=1)
         near = np.flatnonzero(differing == changes)
         around = figures_of(taken(space, near))
-        looked_at += int(near.size)
+        seen[near] = True
         scores = _scores(request, around)
         best = min(range(near.size), key=scores.__getitem__, default=None)
         if best is not None and scores[best] < score:
@@ -219,7 +223,7 @@ def _path(
             changes += 1
         else:
             break
-    return _Path(here, figures, score, looked_at)
+    return _Path(here, figures, score)
 
 
 def _coordinates(space: LayoutColumns) -> Coordinates:
