@@ -86,7 +86,7 @@ imports: setup ## check that packages import only what they may
 demo: setup ## run the main job
 	$(BIN)/yard demo
 
-bench: bench-reproduce bench-yard bench-dl2 bench-topology bench-simulator bench-decisions ## run all benchmarks
+bench: bench-reproduce bench-yard bench-dl2 bench-topology bench-simulator bench-decisions bench-bulk ## run all benchmarks
 
 bench-reproduce: setup ## published results of the policies against ours
 	$(BIN)/python benchmarks/reproduce.py

@@ -18,6 +18,7 @@ import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
+from itertools import takewhile
 from pathlib import Path
 from types import ModuleType
 
@@ -26,6 +27,7 @@ import pytest
 from click.testing import CliRunner
 
 from modelyard.cli.main import VERBS, yard
+from modelyard.cli.plan import SUBCOMMANDS
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 PAGES = [*sorted(REPOSITORY.glob("*.md")), *sorted((REPOSITORY / "docs").rglob("*.md"))]
@@ -105,7 +107,11 @@ def exists(words: list[str]) -> bool:
     if not arguments or arguments[0] in ("--help", "--version", "COMMAND"):
         return True
     options = verb_options().get(arguments[0])
-    used = {word.split("=")[0] for word in arguments[1:] if re.match(r"--?[a-zA-Z]", word)}
+    if arguments[0] == "plan" and arguments[1:2] and arguments[1] in SUBCOMMANDS:
+        options = options_of(SUBCOMMANDS[arguments[1]].load())
+    # What follows `--` is for another program.
+    own = takewhile(lambda word: word != "--", arguments[1:])
+    used = {word.split("=")[0] for word in own if re.match(r"--?[a-zA-Z]", word)}
     return options is not None and used <= options
 
 
@@ -117,11 +123,11 @@ def make_targets() -> set[str]:
 
 @cache
 def verb_options() -> dict[str, set[str]]:
-    commands_by_name = {name: verb.load() for name, verb in VERBS.items()}
-    return {
-        name: {"-h", "--help"}.union(*(_spellings(parameter) for parameter in command.params))
-        for name, command in commands_by_name.items()
-    }
+    return {name: options_of(verb.load()) for name, verb in VERBS.items()}
+
+
+def options_of(command: click.Command) -> set[str]:
+    return {"-h", "--help"}.union(*(_spellings(parameter) for parameter in command.params))
 
 
 def _spellings(parameter: click.Parameter) -> set[str]:
