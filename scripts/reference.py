@@ -31,7 +31,7 @@ from modelyard.schedule.registry import OWN_PACKAGE, REQUIRED, PolicyEntry, poli
 from modelyard.simulate import result as result_module
 from modelyard.simulate.readers import FORMATS, gavel, itp, muri, philly, plain, pollux
 from modelyard.spec.adapters import CHOICES
-from modelyard.spec.architectures.reading import FAMILIES, TEXT_PARTS
+from modelyard.spec.architectures.reading import FAMILIES, OTHER_TYPES
 from modelyard.spec.cluster_spec import ClusterSpec, DeviceSpec, LinkSpec, NodeGroup
 from modelyard.spec.job import JobSpec
 from modelyard.spec.shape_limits import LIMITS
@@ -346,7 +346,8 @@ def models_page() -> str:
         ),
         numbered,
         "## Configs\n\nThe `model_type`s that are read, and the class that is counted. "
-        f"Of {', '.join(f'`{name}`' for name in TEXT_PARTS)} the text part is read.",
+        "Of models of text and pictures the `text_config` is read. "
+        f"{_same_families()}",
         table(("model_type", "kind", "counted as"), families),
         "## Plain numbers\n\nWhat the numbers of a model may be. 0 stands for a part that it does "
         "not have.",
@@ -355,6 +356,11 @@ def models_page() -> str:
         "(`q,v`), by the names that `yard models NAME` lists or by those that PEFT uses.",
         table(("targets", "meaning"), adapters),
     )
+
+
+def _same_families() -> str:
+    pairs = [f"`{other}` as `{name}`" for other, name in OTHER_TYPES.items()]
+    return f"Read alike: {', '.join(pairs)}."
 
 
 def _model_table(model: type[BaseModel]) -> str:

@@ -79,6 +79,23 @@ def test_the_text_part_of_a_model_of_pictures() -> None:
     assert model_from_config(fields, "text").traits.block_norms == 4
 
 
+def test_fields_of_older_configs_and_types_of_other_makers() -> None:
+    # The config.json of bigscience/bloom, and of tiiuae/falcon-40b before transformers had it.
+    bloom = {"model_type": "bloom", "n_embed": 14336, "n_layer": 70, "num_attention_heads": 112}
+    found = model_from_config({**bloom, "vocab_size": 250880}, "bloom")
+    assert found.parameters.total == 176_247_271_424
+    falcon = {"model_type": "RefinedWeb", "n_layer": 60, "n_head": 128, "n_head_kv": 8}
+    more = {"hidden_size": 8192, "vocab_size": 65024, "new_decoder_architecture": True}
+    assert model_from_config({**falcon, **more}, "falcon").parameters.total == 41_303_293_952
+
+
+def test_the_text_part_may_say_its_own_type() -> None:
+    fields = {"model_type": "some_pictures", "text_config": LLAMA}
+    assert model_from_config(fields, "text") == model_from_config(LLAMA, "text")
+    with pytest.raises(InputError, match="unknown model_type 'some_pictures'"):
+        model_from_config({"model_type": "some_pictures", "text_config": {}}, "text")
+
+
 def test_all_missing_fields_are_told_at_once_with_what_to_write() -> None:
     with pytest.raises(InputError) as caught:
         model_from_config({"model_type": "llama"}, "empty", "config.json")

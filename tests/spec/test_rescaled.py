@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -98,3 +100,11 @@ def test_shared_blocks_stay_one_block() -> None:
 def test_impossible_sizes_are_refused(change: dict[str, int], told: str) -> None:
     with pytest.raises(InputError, match=told):
         scaled(zoo_model("gpt2"), **change)
+
+
+def test_parameters_that_somebody_stated_stay_in_proportion() -> None:
+    model = zoo_model("llama3-8b")
+    stated = replace(model.parameters, attention=2 * model.parameters.attention)
+    found = scaled(replace(model, parameters=stated), layers=16)
+    assert found.parameters.attention == model.parameters.attention
+    assert found.parameters.mlp * 2 == model.parameters.mlp

@@ -9,11 +9,37 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from modelyard.errors import Problem
-from modelyard.spec.shape_limits import LIMITS, number_problem
+from modelyard.spec.shape_limits import limit_of, number_problem
 from modelyard.units import describe
 
 #: stands in for a number that is missing, so that the other fields are still looked at
 _HARMLESS = 1
+
+#: other names that configs of some age or maker have for a field, in the order of preference
+SYNONYMS: Mapping[str, tuple[str, ...]] = {
+    "num_hidden_layers": ("n_layer", "n_layers", "num_layers"),
+    "n_layer": ("num_hidden_layers", "n_layers"),
+    "n_layers": ("num_hidden_layers", "n_layer"),
+    "num_layers": ("num_hidden_layers",),
+    "hidden_size": ("n_embed", "n_embd", "d_model"),
+    "n_embd": ("hidden_size", "n_embed"),
+    "d_model": ("hidden_size",),
+    "dim": ("hidden_size",),
+    "num_attention_heads": ("n_head", "n_heads"),
+    "n_head": ("num_attention_heads", "n_heads"),
+    "n_heads": ("num_attention_heads", "n_head"),
+    "num_heads": ("num_attention_heads",),
+    "num_kv_heads": ("n_head_kv",),
+    "d_kv": ("head_dim",),
+    "max_position_embeddings": ("n_positions",),
+    "n_positions": ("max_position_embeddings", "n_ctx"),
+    "num_local_experts": ("num_experts",),
+    "num_experts": ("num_local_experts",),
+    "n_routed_experts": ("num_experts", "num_local_experts"),
+    "num_experts_per_tok": ("experts_per_token",),
+    "moe_num_experts": ("num_experts",),
+    "moe_k": ("num_experts_per_tok",),
+}
 
 
 class ModelConfig:
@@ -28,13 +54,19 @@ class ModelConfig:
         """Whether the field is there with a value; null counts as absent."""
         return self._fields.get(field) is not None
 
+    def _named(self, field: str) -> str:
+        """The name under which the config has this field; the usual one when it has none."""
+        names = (field, *SYNONYMS.get(field, ()))
+        return next((name for name in names if self.has(name)), field)
+
     def number(self, field: str, what: str, default: int | None = None) -> int:
         """A whole number within the limits of `what`; without a default it must be there."""
+        field = self._named(field)
         value = self._fields.get(field)
         if value is None:
             if default is not None:
                 return default
-            limit = LIMITS[what]
+            limit = limit_of(what)
             self._note(
                 f"the field '{field}' is missing",
                 f'add "{field}": {limit.example} or what your model has: {limit.meaning}',

@@ -8,10 +8,10 @@ stays one, because products of odd widths run slower than larger ones of even wi
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import fields, replace
 
 from modelyard.errors import InputError, Problem
-from modelyard.spec.model import Model, ModelKind
+from modelyard.spec.model import Model, ModelKind, Parameters
 from modelyard.spec.shape_limits import MOST_PARAMETERS, number_problem, shape_problems
 from modelyard.spec.weights import counted
 
@@ -64,7 +64,7 @@ def scaled(
         )
     if vocab is not None:
         changed = replace(changed, vocab=vocab)
-    return _recounted(changed, name or _renamed(model, changed))
+    return _recounted(model, changed, name or _renamed(model, changed))
 
 
 def width_step(model: Model) -> int:
@@ -151,18 +151,35 @@ def _divisor(heads: int, wanted: int) -> int:
     return next(number for number in range(min(heads, wanted), 0, -1) if heads % number == 0)
 
 
-def _recounted(model: Model, name: str) -> Model:
-    problems = list(shape_problems(model))
-    if model.repeats > 1 and model.layers % model.repeats:
-        fix = f"use a multiple of {model.repeats} layers"
+def _recounted(old: Model, new: Model, name: str) -> Model:
+    problems = list(shape_problems(new))
+    if new.repeats > 1 and new.layers % new.repeats:
+        fix = f"use a multiple of {new.repeats} layers"
         problems.append(Problem("shared blocks do not divide the layers", fix))
     if problems:
         raise InputError(f"{len(problems)} problems", problems=problems)
-    parameters = counted(model)
+    parameters = _proportional(old.parameters, counted(old), counted(new))
     if parameters.total > MOST_PARAMETERS:
         what = f"the model would have {parameters.total:.2g} parameters"
         raise InputError(what, fix="use a smaller width or fewer layers")
-    return replace(model, name=name, parameters=parameters)
+    return replace(new, name=name, parameters=parameters)
+
+
+def _proportional(given: Parameters, before: Parameters, after: Parameters) -> Parameters:
+    """The count after a change; in proportion where the count before was not that of the traits.
+
+    Somebody who states parameters of which the traits know nothing keeps what they stated.
+    """
+
+    def part(name: str) -> int:
+        was: int = getattr(given, name)
+        counts: int = getattr(before, name)
+        becomes: int = getattr(after, name)
+        if was == counts:
+            return becomes
+        return round(was * becomes / counts) if counts else was
+
+    return Parameters(**{field.name: part(field.name) for field in fields(Parameters)})
 
 
 def _renamed(old: Model, new: Model) -> str:

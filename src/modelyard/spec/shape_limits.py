@@ -23,6 +23,7 @@ class Limit:
     example: int
 
 
+#: the numbers of `Model`
 LIMITS: Mapping[str, Limit] = {
     "layers": Limit(1, 10_000, "how many blocks the model has", 32),
     "decoder_layers": Limit(0, 10_000, "how many blocks the decoder has", 12),
@@ -43,13 +44,31 @@ LIMITS: Mapping[str, Limit] = {
     "repeats": Limit(1, 10_000, "how often each stored block is applied", 12),
 }
 
+#: numbers that only configs have
+FIELD_LIMITS: Mapping[str, Limit] = {
+    "types": Limit(0, 1_000_000, "how many token types there are", 2),
+    "buckets": Limit(1, 1_000_000, "how many distances are told apart", 32),
+    "kernel": Limit(0, 10_000, "the width of the convolution, 0 without one", 3),
+    "norms": Limit(1, 2, "how many norms a parallel block has", 2),
+    "step": Limit(1, 10_000, "every how many layers it happens", 2),
+    "index": Limit(0, 10_000, "the number of a layer, from 0", 1),
+    "groups": Limit(1, 10_000, "how many groups of layers share a block", 1),
+    "rank": Limit(0, 1_000_000, "the width of the latent vector", 512),
+    "shared_experts": Limit(0, 65_536, "experts that serve every token", 1),
+}
+
 #: a thousand times the largest model ever trained; sums of bytes still fit into 64 bits
 MOST_PARAMETERS = 10**15
 
 
+def limit_of(name: str) -> Limit:
+    """What a number of a model or of its config may be."""
+    return LIMITS.get(name) or FIELD_LIMITS[name]
+
+
 def number_problem(name: str, value: object, *, field: str = "") -> Problem | None:
     """What is wrong with one number of a model; `field` is how the person wrote its name."""
-    limit, shown = LIMITS[name], field or name
+    limit, shown = limit_of(name), field or name
     fix = f"write {limit.meaning}, a whole number such as {limit.example}"
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return Problem(f"'{shown}' is not a number", fix)

@@ -95,7 +95,7 @@ def _mpt(_config: ModelConfig) -> Traits:
 
 def _falcon(config: ModelConfig) -> Traits:
     bias, new = config.flag("bias"), config.flag("new_decoder_architecture")
-    norms = config.number("num_ln_in_parallel_attn", "layers", 2 if new else 1)
+    norms = config.number("num_ln_in_parallel_attn", "norms", 2 if new else 1)
     in_parallel = new or config.flag("parallel_attn", True)
     return Traits(
         norm_vectors=2,

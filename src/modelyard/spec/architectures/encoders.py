@@ -21,7 +21,7 @@ def _bert(config: ModelConfig) -> Traits:
         BIASED,
         final_norm=False,
         positions=config.number("max_position_embeddings", "longest"),
-        token_types=config.number("type_vocab_size", "window", 2),
+        token_types=config.number("type_vocab_size", "types", 2),
         embedding_norms=1,
         head_transform=True,
         head_bias=True,
@@ -35,7 +35,7 @@ def _megatron_bert(config: ModelConfig) -> Traits:
     return replace(
         BIASED,
         positions=config.number("max_position_embeddings", "longest"),
-        token_types=config.number("type_vocab_size", "window", 2),
+        token_types=config.number("type_vocab_size", "types", 2),
         head_transform=True,
         head_bias=True,
         pooler=True,
@@ -48,7 +48,7 @@ def _roberta(config: ModelConfig) -> Traits:
         BIASED,
         final_norm=False,
         positions=config.number("max_position_embeddings", "longest"),
-        token_types=config.number("type_vocab_size", "window", 2),
+        token_types=config.number("type_vocab_size", "types", 2),
         embedding_norms=1,
         head_transform=True,
         head_bias=True,
@@ -59,7 +59,7 @@ def _roberta_xl(config: ModelConfig) -> Traits:
     return replace(
         BIASED,
         positions=config.number("max_position_embeddings", "longest"),
-        token_types=config.number("type_vocab_size", "window", 1),
+        token_types=config.number("type_vocab_size", "types", 1),
         head_transform=True,
         head_bias=True,
     )
@@ -81,7 +81,7 @@ def _albert(config: ModelConfig) -> Traits:
         BIASED,
         final_norm=False,
         positions=config.number("max_position_embeddings", "longest"),
-        token_types=config.number("type_vocab_size", "window", 2),
+        token_types=config.number("type_vocab_size", "types", 2),
         embedding_norms=1,
         embedding_width=config.number("embedding_size", "hidden"),
         # There is a projection even where both widths are the same.
@@ -95,8 +95,8 @@ def _albert(config: ModelConfig) -> Traits:
 
 
 def _albert_repeats(config: ModelConfig, layers: int) -> int:
-    groups = config.number("num_hidden_groups", "layers", 1)
-    inner = config.number("inner_group_num", "layers", 1)
+    groups = config.number("num_hidden_groups", "groups", 1)
+    inner = config.number("inner_group_num", "groups", 1)
     if layers % groups or inner != 1:
         config.refuse(
             f"{layers} layers in {groups} groups of {inner} blocks are not known here",
@@ -113,7 +113,7 @@ def _electra(config: ModelConfig) -> Traits:
         BIASED,
         final_norm=False,
         positions=config.number("max_position_embeddings", "longest"),
-        token_types=config.number("type_vocab_size", "window", 2),
+        token_types=config.number("type_vocab_size", "types", 2),
         embedding_norms=1,
         embedding_width=width if width != hidden else 0,
         embedding_projection_bias=True,
@@ -122,11 +122,10 @@ def _electra(config: ModelConfig) -> Traits:
 
 
 def _deberta_v2(config: ModelConfig) -> Traits:
-    for field in ("share_att_key",):
-        if config.flag("relative_attention") and not config.flag(field):
-            config.refuse(
-                f"DeBERTa without '{field}' is not known here", "give plain numbers instead"
-            )
+    if config.flag("relative_attention") and not config.flag("share_att_key"):
+        config.refuse(
+            "DeBERTa without 'share_att_key' is not known here", "give plain numbers instead"
+        )
     positions = config.number("max_position_embeddings", "longest")
     buckets = _positive(config, "position_buckets") or _positive(config, "max_relative_positions")
     relative = config.flag("relative_attention")
@@ -134,11 +133,11 @@ def _deberta_v2(config: ModelConfig) -> Traits:
         BIASED,
         final_norm=False,
         positions=positions if config.flag("position_biased_input", True) else 0,
-        token_types=config.number("type_vocab_size", "window", 0),
+        token_types=config.number("type_vocab_size", "types", 0),
         embedding_norms=1,
         relative_rows=2 * (buckets or positions) if relative else 0,
         relative_norm="layer_norm" in config.words("norm_rel_ebd", "none"),
-        convolution=config.number("conv_kernel_size", "window", 0),
+        convolution=config.number("conv_kernel_size", "kernel", 0),
         head_transform=True,
         head_bias=True,
     )
@@ -169,14 +168,14 @@ def _modernbert(config: ModelConfig) -> Traits:
 
 def _t5(config: ModelConfig) -> Traits:
     return Traits(
-        buckets=config.number("relative_attention_num_buckets", "longest", 32),
+        buckets=config.number("relative_attention_num_buckets", "buckets", 32),
         relative_tables=RelativeTables.STACK,
     )
 
 
 def _umt5(config: ModelConfig) -> Traits:
     return Traits(
-        buckets=config.number("relative_attention_num_buckets", "longest", 32),
+        buckets=config.number("relative_attention_num_buckets", "buckets", 32),
         relative_tables=RelativeTables.BLOCK,
     )
 

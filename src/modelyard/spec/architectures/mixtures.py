@@ -15,29 +15,22 @@ def _plain(_config: ModelConfig) -> Traits:
     return Traits()
 
 
-def _first_named(config: ModelConfig, *fields: str) -> str:
-    """The first of these fields that the config has; the first of all when it has none."""
-    return next((field for field in fields if config.has(field)), fields[0])
-
-
 def _equal_experts(config: ModelConfig, _layers: int) -> Mixture:
     """Every layer has experts, and the usual width is theirs."""
     return Mixture(
-        experts=config.number(_first_named(config, "num_local_experts", "num_experts"), "experts"),
-        experts_per_token=config.number(
-            _first_named(config, "num_experts_per_tok", "experts_per_token"), "experts_per_token"
-        ),
+        experts=config.number("num_local_experts", "experts"),
+        experts_per_token=config.number("num_experts_per_tok", "experts_per_token"),
         expert_ffn=config.number("intermediate_size", "ffn"),
     )
 
 
 def _sparse_step(config: ModelConfig, layers: int) -> Mixture:
     """Qwen: every so many layers have experts, except those that are listed."""
-    step = max(config.number("decoder_sparse_step", "layers", 1), 1)
+    step = config.number("decoder_sparse_step", "step", 1)
     listed = set(config.items("mlp_only_layers"))
     sparse = sum((index + 1) % step == 0 and index not in listed for index in range(layers))
     return Mixture(
-        experts=config.number(_first_named(config, "num_experts", "num_local_experts"), "experts"),
+        experts=config.number("num_experts", "experts"),
         experts_per_token=config.number("num_experts_per_tok", "experts_per_token"),
         expert_ffn=config.number("moe_intermediate_size", "expert_ffn"),
         shared_ffn=config.number("shared_expert_intermediate_size", "shared_ffn", 0),
@@ -52,14 +45,14 @@ def _first_dense(config: ModelConfig, layers: int) -> Mixture:
         experts=config.number("n_routed_experts", "experts"),
         experts_per_token=config.number("num_experts_per_tok", "experts_per_token"),
         expert_ffn=width,
-        shared_ffn=width * config.number("n_shared_experts", "experts", 0),
+        shared_ffn=width * config.number("n_shared_experts", "shared_experts", 0),
         dense_layers=min(config.number("first_k_dense_replace", "dense_layers", 0), layers),
     )
 
 
 def _llama4(config: ModelConfig, layers: int) -> Mixture:
     """Llama 4: one layer in so many has experts, and a shared one as wide as each of them."""
-    step = max(config.number("interleave_moe_layer_step", "layers", 1), 1)
+    step = config.number("interleave_moe_layer_step", "step", 1)
     listed = config.items("moe_layers")
     sparse = len(listed) if listed else layers // step
     width = config.number("intermediate_size", "expert_ffn")
@@ -75,18 +68,18 @@ def _llama4(config: ModelConfig, layers: int) -> Mixture:
 
 def _ernie(config: ModelConfig, layers: int) -> Mixture:
     """ERNIE 4.5: experts between two layers, every so many."""
-    start = config.number("moe_layer_start_index", "dense_layers", 0)
+    start = config.number("moe_layer_start_index", "index", 0)
     last = layers - 1
     if not config.is_negative("moe_layer_end_index"):
-        last = config.number("moe_layer_end_index", "dense_layers", last)
-    step = max(config.number("moe_layer_interval", "layers", 1), 1)
+        last = config.number("moe_layer_end_index", "index", last)
+    step = config.number("moe_layer_interval", "step", 1)
     sparse = sum((index + 1) % step == 0 and start <= index <= last for index in range(layers))
     width = config.number("moe_intermediate_size", "expert_ffn")
     return Mixture(
         experts=config.number("moe_num_experts", "experts"),
         experts_per_token=config.number("moe_k", "experts_per_token"),
         expert_ffn=width,
-        shared_ffn=width * config.number("moe_num_shared_experts", "experts", 0),
+        shared_ffn=width * config.number("moe_num_shared_experts", "shared_experts", 0),
         dense_layers=layers - sparse,
     )
 
@@ -102,8 +95,8 @@ def _latent_sizes(config: ModelConfig) -> HeadSizes:
 def _deepseek(config: ModelConfig) -> Traits:
     bias = config.flag("attention_bias")
     latent = Latent(
-        query_rank=config.number("q_lora_rank", "hidden", 0),
-        key_value_rank=config.number("kv_lora_rank", "hidden"),
+        query_rank=config.number("q_lora_rank", "rank", 0),
+        key_value_rank=config.number("kv_lora_rank", "rank"),
         rope_size=config.number("qk_rope_head_dim", "head_size"),
     )
     return Traits(qkv_bias=bias, output_bias=bias, latent=latent)

@@ -18,8 +18,18 @@ from modelyard.spec.weights import counted
 
 FAMILIES: Mapping[str, Family] = {**DECODERS, **MIXTURES, **ENCODERS, **ENCODER_DECODERS}
 
-#: models of text and pictures whose text part is a model of its own, inside `text_config`
-TEXT_PARTS: Mapping[str, str] = {"gemma3": "gemma3_text", "llama4": "llama4_text"}
+#: where models of text and pictures keep the model of their text
+_TEXT_PART = "text_config"
+#: other words for a family: configs that came with code of their own before transformers had it
+OTHER_TYPES: Mapping[str, str] = {
+    "gemma3": "gemma3_text",
+    "llama4": "llama4_text",
+    "kimi_k2": "deepseek_v3",
+    "RefinedWeb": "falcon",
+    "RefinedWebModel": "falcon",
+    "deberta_v2": "deberta-v2",
+    "xlm_roberta": "xlm-roberta",
+}
 
 #: what a config calls layers that see only the tokens near them
 _WINDOWED_LAYERS = frozenset({"sliding_attention", "chunked_attention", "local"})
@@ -39,10 +49,10 @@ def model_from_config(fields: Mapping[str, object], name: str, source: str = "")
     """The model that a config describes; `InputError` with everything that is wrong with it."""
     config = ModelConfig(fields, source)
     model_type = config.words("model_type")
-    if model_type in TEXT_PARTS:
-        model_type = TEXT_PARTS[model_type]
-        config = config.part("text_config")
-    family = FAMILIES.get(model_type)
+    if config.has(_TEXT_PART):
+        config = config.part(_TEXT_PART)
+        model_type = config.words("model_type", model_type)
+    family = FAMILIES.get(OTHER_TYPES.get(model_type, model_type))
     if family is None:
         raise _unknown(config, model_type)
     model = _shape(config, family, name)
@@ -145,11 +155,11 @@ def _window(config: ModelConfig, rule: Window | None, layers: int) -> tuple[int,
         windowed = sum(isinstance(item, str) and item in _WINDOWED_LAYERS for item in listed)
         return (window, windowed / len(listed)) if windowed else (0, 0.0)
     if rule.full_first_layers_field:
-        full = config.number(rule.full_first_layers_field, "dense_layers", 0)
+        full = config.number(rule.full_first_layers_field, "index", 0)
     else:
         every = rule.full_every
         if rule.full_every_field:
-            every = config.number(rule.full_every_field, "layers", every)
+            every = config.number(rule.full_every_field, "step", every)
         full = 0
         if every:
             full = math.ceil(layers / every) if rule.first_full else layers // every
@@ -165,7 +175,7 @@ def _unknown(config: ModelConfig, model_type: str) -> InputError:
         fix = f'add "model_type", for example "llama", {plain}'
         problem = Problem("the field 'model_type' is missing", fix, config.source)
     else:
-        nearest = suggest(model_type, (*FAMILIES, *TEXT_PARTS))
+        nearest = suggest(model_type, (*FAMILIES, *OTHER_TYPES))
         hint = f"did you mean '{nearest}'? If not, use" if nearest else "use"
         fix = f"{hint} the 'model_type' of a model with the same parts, {plain}"
         problem = Problem(f"unknown model_type '{model_type[:80]}'", fix, config.source)
