@@ -16,7 +16,7 @@ from modelyard.spec.layout import Layout, Recompute, Sharding
 from modelyard.spec.model import Model, ModelKind, Parameters
 from modelyard.spec.platform import platform
 from modelyard.spec.tuning import QUANTISED_BYTES, Method, Tuning
-from modelyard.spec.zoo import find_model
+from modelyard.spec.zoo import zoo_model
 from modelyard.speed.physical.columns import Columns, LayoutColumns
 from modelyard.speed.physical.families import Style
 from modelyard.speed.physical.memory import (
@@ -208,7 +208,7 @@ TUNING_GIGABYTES = [
 
 @pytest.mark.parametrize(("name", "quantised", "gigabytes"), TUNING_GIGABYTES)
 def test_rules_of_thumb_for_tuning(name: str, quantised: bool | None, gigabytes: float) -> None:
-    model = find_model(name)
+    model = zoo_model(name)
     tuning = full_training(model) if quantised is None else lora(model, quantised=bool(quantised))
     columns = columns_of(Layout(recompute=Recompute.FULL), model=model, tuning=tuning, sequence=512)
     assert estimated(columns).bytes[0] / 1e9 == pytest.approx(gigabytes, rel=0.15)

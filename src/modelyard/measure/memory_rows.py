@@ -34,6 +34,7 @@ from modelyard.spec.model import Model
 from modelyard.spec.platform import platform
 from modelyard.spec.text_file import read_text
 from modelyard.spec.tuning import QUANTISED_BYTES, Method, Tuning
+from modelyard.spec.zoo import find_model
 from modelyard.speed.physical.columns import Column, Columns, LayoutColumns
 from modelyard.speed.physical.families import Family, Style, family_of
 
@@ -305,7 +306,22 @@ def _model(cells: _Cells, sequence: int) -> Model:
         active_params_b=cells.number("active_params_b"),
         sequence=sequence,
     )
+    known = find_model(shape.name)
+    if known is not None and _same(known, shape):
+        return known
     return model_of(shape)
+
+
+def _same(known: Model, shape: Shape) -> bool:
+    """Whether a model known by name is the row's, which may leave out what the name says."""
+    given = (
+        (shape.layers, known.layers),
+        (shape.hidden, known.hidden),
+        (shape.heads, known.heads),
+        (shape.kv_heads, known.kv_heads),
+        (shape.ffn, known.ffn),
+    )
+    return all(stated is None or stated == own for stated, own in given)
 
 
 def _counted(cells: _Cells) -> Counted:

@@ -66,10 +66,11 @@ TERMS = (
     ),
     Term(
         name="operations_kept",
+        # Of Llama's 34 bytes: its input, what attention gives, and every second product's result.
         what="share that selective recomputation by operation keeps",
-        prior=0.65,
+        prior=0.45,
         doubt=0.2,
-        lowest=0.3,
+        lowest=0.25,
         highest=1.0,
     ),
     Term(
