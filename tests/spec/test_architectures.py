@@ -105,6 +105,14 @@ def test_all_missing_fields_are_told_at_once_with_what_to_write() -> None:
     assert "intermediate_size" in told
 
 
+def test_what_is_missing_does_not_hide_what_is_impossible() -> None:
+    fields = {"model_type": "llama", "hidden_size": 100, "num_attention_heads": 7}
+    with pytest.raises(InputError) as caught:
+        model_from_config(fields, "both")
+    assert "not divisible by 7 heads" in str(caught.value)
+    assert "'num_hidden_layers' is missing" in str(caught.value)
+
+
 @pytest.mark.parametrize(
     ("change", "told"),
     [

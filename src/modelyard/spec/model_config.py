@@ -54,6 +54,12 @@ class ModelConfig:
         """Whether the field is there with a value; null counts as absent."""
         return self._fields.get(field) is not None
 
+    def is_sound(self, *fields: str) -> bool:
+        """Whether all of these are there and nothing was wrong with them."""
+        names = [self._named(field) for field in fields]
+        told = " ".join(problem.what for problem in self.problems)
+        return all(self.has(name) and f"'{name}'" not in told for name in names)
+
     def _named(self, field: str) -> str:
         """The name under which the config has this field; the usual one when it has none."""
         names = (field, *SYNONYMS.get(field, ()))

@@ -64,7 +64,7 @@ def zoo_model(name: str) -> Model:
 def unknown_model(name: str) -> InputError:
     """The complaint about a name that is neither in the zoo nor a file."""
     shown = name if len(name) <= MOST_CHARACTERS else f"{name[:40]}…"
-    ways = "or give the path of a config.json, or plain numbers"
+    ways = "or give the path of a config.json, or numbers (yard plan --layers … --hidden …)"
     error = UnknownName("model", shown, _names())
     if error.suggestion:
         return InputError(error.message, fix=f"did you mean '{error.suggestion}'? {ways}")

@@ -125,7 +125,7 @@ def _heads(config: ModelConfig, family: Family, hidden: int) -> _Heads:
     given = family.head_size
     if names.head_size:
         given = config.number(names.head_size, "head_size", given)
-    if not given and hidden % heads and not config.problems:
+    if not given and hidden % heads and config.is_sound(names.hidden, names.heads):
         problem = indivisible(hidden, heads)
         config.refuse(problem.what, problem.fix)
     size = given or max(hidden // heads, 1)
@@ -168,7 +168,7 @@ def _window(config: ModelConfig, rule: Window | None, layers: int) -> tuple[int,
 
 
 def _unknown(config: ModelConfig, model_type: str) -> InputError:
-    plain = "or describe the model by plain numbers: layers, hidden, heads, vocab"
+    plain = "or describe the model by numbers: --layers, --hidden, --heads, --vocab of yard plan"
     if config.problems:
         problem = config.problems[0]
     elif not model_type:
