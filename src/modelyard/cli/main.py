@@ -19,12 +19,13 @@ from typing import Any
 import click
 
 from modelyard import __version__
-from modelyard.errors import YardError
+from modelyard.errors import InputError, YardError
 
 # Before numpy is imported: our matrices are so small that several BLAS threads make them ten times
 # slower, and policies run on all cores already. Who sets the variable gets what it says.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
+ERROR = "error: "
 EXIT_UNWRITTEN = 1
 EXIT_MISTAKE = 2
 #: the question was right and the answer is no: `yard plan` says which limit no plan keeps
@@ -103,8 +104,10 @@ class LazyGroup(click.Group):
             # not at interpreter exit, where Python would complain.
             sys.stdout.flush()
         except YardError as error:
-            for problem in str(error).splitlines():
-                click.echo(f"error: {problem}", err=True)
+            for problem in error.problems if isinstance(error, InputError) else (error,):
+                # A fix may show how a file looks: its lines stand below each other.
+                lines = str(problem).replace("\n", f"\n{' ' * len(ERROR)}")
+                click.echo(f"{ERROR}{lines}", err=True)
             ctx.exit(EXIT_MISTAKE)
         except KeyboardInterrupt:
             click.echo("interrupted", err=True)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from modelyard.planner.asking import Asked
 
 NOW = "now"
+EXAMPLE = "write an option of yard plan, as in devices=+8xH100 or deadline=3d"
 
 
 def other_worlds(changes: Sequence[str], asked: Asked) -> dict[str, Asked]:
@@ -33,7 +34,11 @@ def other_worlds(changes: Sequence[str], asked: Asked) -> dict[str, Asked]:
             check(request)
         except InputError as error:
             problems += [
-                replace(problem, what=f"--what-if {change[:60]}: {problem.what}")
+                replace(
+                    problem,
+                    what=f"--what-if {change[:60]}: {problem.what}",
+                    fix=problem.fix or EXAMPLE,
+                )
                 for problem in error.problems
             ]
             continue

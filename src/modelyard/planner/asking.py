@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, TypeVar, cast
 
 from modelyard.errors import InputError, Problem, UnknownName
 from modelyard.planner.options import SHAPE, Options
+from modelyard.planner.pools import calibration_of, pools_of
 from modelyard.planner.shape import NEEDED, model_of_numbers, words_of
 from modelyard.spec.model import Model
 from modelyard.units import parse_count
@@ -31,6 +32,8 @@ IN_NUMBERS = "these numbers"
 #: Stands for the devices of a calibrated machine.
 HERE = "this machine"
 MOST_SHOWN = 60
+
+_Loaded = TypeVar("_Loaded")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +64,7 @@ def asked_of(model: str | Model, options: Options) -> Asked:
         form.problems += error.problems
     if form.problems:
         raise form.refusal()
-    return Asked(request, notes, form.prices())
+    return Asked(request, notes, form.prices)
 
 
 class _Form:
@@ -73,6 +76,8 @@ class _Form:
         self.options = {name: value for name, value in options.items() if value is not None}
         self._refuse_unknown()
         self.batch_tokens = self._batch_in_tokens()
+        self.prices = self._read("prices", _prices) or {}
+        self.calibration = self._read("calibration", calibration_of)
         self.words = self._words()
 
     def refusal(self) -> InputError:
@@ -85,7 +90,10 @@ class _Form:
     def sources(self) -> Sources:
         from modelyard.plan.wording import Sources
 
-        return Sources(model=self._load_model, pools=self._load_pools)
+        return Sources(
+            model=lambda text: _with_places(lambda: self._load_model(text)),
+            pools=lambda text: _with_places(lambda: self._load_pools(text)),
+        )
 
     def completed(self, request: Request) -> tuple[Request, tuple[str, ...]]:
         """The request with what only the model could say, and notes on it."""
@@ -117,12 +125,14 @@ class _Form:
             )
         return request, tuple(notes)
 
-    def prices(self) -> Prices:
-        """The user's prices, or those that come with Modelyard."""
-        from modelyard.spec.prices import read_prices, shipped_prices
-
-        path = self.options.get("prices")
-        return shipped_prices() if path is None else read_prices(str(path))
+    def _read(self, name: str, read: Callable[[str | None], _Loaded]) -> _Loaded | None:
+        """What the file of an option holds; None with its problems noted when it cannot be read."""
+        path = self.options.get(name)
+        try:
+            return read(None if path is None else str(path))
+        except InputError as error:
+            self.problems += error.problems
+            return None
 
     def _refuse_unknown(self) -> None:
         known = tuple(Options.__annotations__)
@@ -177,7 +187,7 @@ class _Form:
         if "devices" in self.options and "cluster" in self.options:
             self.refuse("cluster", "devices are given as well", "keep one of them")
         # A calibrated machine is there even when nobody names it.
-        nothing = HERE if "calibration" in self.options else ""
+        nothing = HERE if self.calibration is not None else ""
         return self.options.get("devices", self.options.get("cluster", nothing))
 
     def _method_words(self) -> dict[str, object]:
@@ -202,12 +212,25 @@ class _Form:
         return model_of_numbers(shape)
 
     def _load_pools(self, text: str) -> tuple[Pool, ...]:
-        from modelyard.planner.pools import pools_of
-
-        calibration = self.options.get("calibration")
         return pools_of(
             text if "devices" in self.options else "",
             "" if "devices" in self.options else str(self.options.get("cluster", "")),
-            self.prices(),
-            None if calibration is None else str(calibration),
+            self.prices,
+            self.calibration,
         )
+
+
+def _with_places(load: Callable[[], _Loaded]) -> _Loaded:
+    """What `load` returns; its problems say in their words where in a file they are."""
+    try:
+        return load()
+    except InputError as error:
+        problems = [Problem(str(replace(one, fix="")), one.fix) for one in error.problems]
+        raise InputError(problems[0].what, fix=problems[0].fix, problems=problems) from None
+
+
+def _prices(path: str | None) -> Prices:
+    """The user's prices, or those that come with Modelyard."""
+    from modelyard.spec.prices import read_prices, shipped_prices
+
+    return shipped_prices() if path is None else read_prices(path)

@@ -18,13 +18,12 @@ MOST_HERE = 100_000
 
 
 def pools_of(
-    devices: str, cluster: str, prices: Prices, calibration: str | None
+    devices: str, cluster: str, prices: Prices, measured: Calibration | None
 ) -> tuple[Pool, ...]:
     """The pools of what was written; measured devices stand in for those of the catalogue."""
     from modelyard.spec.pool_source import load_pools, pools_of_cluster
     from modelyard.spec.shorthand import load_cluster
 
-    measured = _calibration(calibration)
     if cluster:
         found = pools_of_cluster(load_cluster(cluster), prices)
     elif measured is not None and not devices:
@@ -36,7 +35,8 @@ def pools_of(
     return found if measured is None else tuple(_as_measured(pool, measured) for pool in found)
 
 
-def _calibration(path: str | None) -> Calibration | None:
+def calibration_of(path: str | None) -> Calibration | None:
+    """What `yard calibrate` measured; None for a table of runs, which says nothing of devices."""
     if path is None or is_table(path):
         return None
     from modelyard.measure.calibration import read_calibration
