@@ -203,11 +203,9 @@ def _next(found: Fit) -> str:
         return f"Only ways from trained weights keep the limits; the fastest is: {keeping[0].name}."
     first = free[0]
     text = f"The fastest way that needs no trained weights: {first.name}."
-    precision = " --precision fp8" if first.name is WayName.FP8 else ""
     if first.name in (WayName.AS_ASKED, WayName.TUNE, WayName.FP8):
-        pools = "+".join(str(pool) for pool in found.request.pools)
-        words = f"{found.request.model.name} --devices {pools} --tokens {found.request.tokens:.0f}"
-        text += f" Its plans: {called_as()} plan {words}{precision}"
+        more = ", and --precision fp8" if first.name is WayName.FP8 else ""
+        text += f" For its plans, use the same options with '{called_as()} plan'{more}."
     return text
 
 

@@ -10,7 +10,7 @@ from modelyard.plan.check import check, has_loss
 from modelyard.plan.knowledge import Knowledge
 from modelyard.plan.plans import plans_at
 from modelyard.plan.request import Limits, Request
-from modelyard.plan.search import Found, equivalent_parameters, search
+from modelyard.plan.search import Found, loss_at, search
 from modelyard.spec.model import Model
 from modelyard.spec.tuning import Tuning
 
@@ -69,7 +69,7 @@ def loss_of(request: Request, knowledge: Knowledge, model: Model, tokens: float)
     """The loss of a model after so many tokens; None where no law applies."""
     if not has_loss(request):
         return None
-    found = knowledge.loss.predict(equivalent_parameters(model), tokens)
+    found = loss_at(replace(request, model=model), knowledge, tokens)
     return Interval(found.loss, found.low, found.high)
 
 

@@ -72,13 +72,13 @@ def shrink(request: Request, knowledge: Knowledge, asked: Plan | None) -> list[W
 def _goal(request: Request, asked: Plan | None) -> tuple[Request, str]:
     """The limits to shrink to; half the time where the asked run keeps all there are."""
     goal = without_loss_limit(request)
-    if asked is None:
-        return goal, ""
-    if not keeps_limits(goal.limits, asked.run_seconds, asked.usd, None):
-        return goal, ""
-    half = asked.run_seconds.value / 2.0
     limits = goal.limits
     limited = limits.deadline_seconds is not None or limits.budget_usd is not None
+    if asked is None:
+        return goal, "" if limited else "until it fits into memory"
+    if not keeps_limits(limits, asked.run_seconds, asked.usd, None):
+        return goal, ""
+    half = asked.run_seconds.value / 2.0
     why = "the asked run is in time and budget" if limited else "there is no deadline or budget"
     return (
         replace(goal, limits=replace(limits, deadline_seconds=half)),
