@@ -74,6 +74,10 @@ def test_an_encoder_with_a_decoder_has_both_stacks() -> None:
         ({"hidden": 65, "kv_heads": 3}, ["not divisible", "do not divide"]),
         ({"layers": 0, "hidden": -1, "heads": math.nan, "vocab": math.inf}, ["below 1"] * 2),
         ({"layers": 1e9}, ["above 10,000"]),
+        (
+            {"layers": 1e9, "hidden": 65, "kv_heads": 3, "vocab": 0},
+            ["above 10,000", "not divisible by 4", "do not divide 4", "'vocab' is 0"],
+        ),
         ({"layers": 10**5000}, ["above 10,000"]),
         ({"layers": "12"}, ["not a number"]),
         ({"layers": True}, ["not a number"]),

@@ -16,6 +16,7 @@ from modelyard.spec.shape_limits import (
     MOST_PARAMETERS,
     indivisible,
     number_problem,
+    relations,
     shape_problems,
 )
 from modelyard.spec.traits import Traits
@@ -93,10 +94,12 @@ def plain_model(
     # None stands for "the usual" in those that have a default.
     given |= {key: 0 for key in _USUALLY_NONE if given[key] is None}
     found_kind, problems = _kind(kind)
-    problems += _number_problems(given, positions, windowed_share)
-    if problems:
-        raise _refusal(problems)
-    numbers = {key: int(value) for key, value in given.items() if value is not None}
+    unsound = _number_problems(given)
+    problems += unsound.values()
+    problems += _other_problems(given, positions, windowed_share)
+    numbers = {
+        key: int(value) for key, value in given.items() if value is not None and key not in unsound
+    }
     problems += _together(numbers, found_kind)
     if problems:
         raise _refusal(problems)
@@ -169,41 +172,43 @@ def _kind(kind: ModelKind | str) -> tuple[ModelKind, list[Problem]]:
     return ModelKind.DECODER, [Problem(f"unknown kind '{kind}'", f"use one of {known}")]
 
 
-def _number_problems(
-    given: Mapping[str, Number | None], positions: Number | None, share: float | None
-) -> list[Problem]:
-    checked = [
-        number_problem(key, value)
+def _number_problems(given: Mapping[str, Number | None]) -> dict[str, Problem]:
+    """What is wrong with each number on its own, by its name."""
+    checked = {
+        key: number_problem(key, value)
         for key, value in given.items()
         if value is not None or key in _REQUIRED
-    ]
+    }
+    return {key: problem for key, problem in checked.items() if problem is not None}
+
+
+def _other_problems(
+    given: Mapping[str, Number | None], positions: Number | None, share: float | None
+) -> list[Problem]:
+    problems = []
     if positions is not None:
-        checked.append(number_problem("longest", positions, field="positions"))
+        learnt = number_problem("longest", positions, field="positions")
+        problems += [learnt] if learnt is not None else []
     if share is not None and not 0.0 <= share <= 1.0:
         fix = "write the share of the layers that have the window, from 0 to 1"
-        checked.append(Problem(f"'windowed_share' is {share}", fix))
-    for key, value in given.items():
-        if key == "ffn" and value == 0 and not given["experts"]:
-            checked.append(Problem("'ffn' is 0", "write the inner width, or leave 'ffn' out"))
-    return [problem for problem in checked if problem is not None]
+        problems.append(Problem(f"'windowed_share' is {share}", fix))
+    if given["ffn"] == 0 and not given["experts"]:
+        problems.append(Problem("'ffn' is 0", "write the inner width, or leave 'ffn' out"))
+    return problems
 
 
 def _together(numbers: Mapping[str, int], kind: ModelKind) -> list[Problem]:
-    """What the numbers cannot be together, before a model is made of them."""
-    problems = []
-    if "head_size" not in numbers and numbers["hidden"] % numbers["heads"]:
-        problems.append(indivisible(numbers["hidden"], numbers["heads"]))
-    heads, kv_heads = numbers["heads"], numbers.get("kv_heads", numbers["heads"])
-    if problems and heads % kv_heads:
-        # The check of the whole shape says it otherwise.
-        what = f"{kv_heads} heads of keys and values do not divide {heads} heads"
-        problems.append(Problem(what, "use a divisor of the heads for 'kv_heads'"))
-    if not numbers["experts"]:
+    """What the numbers cannot be together; those that are wrong on their own are absent."""
+    problems = list(relations(numbers))
+    hidden, heads = numbers.get("hidden"), numbers.get("heads")
+    if hidden and heads and "head_size" not in numbers and hidden % heads:
+        problems.append(indivisible(hidden, heads))
+    if numbers.get("experts") == 0:
         for key in ("experts_per_token", "expert_ffn", "shared_ffn", "dense_layers"):
             if numbers.get(key):
                 fix = "give 'experts', or leave it out"
-                problems.append(Problem(f"'{key}' says something about experts of none", fix))
-    if numbers["decoder_layers"] and kind is not ModelKind.ENCODER_DECODER:
+                problems.append(Problem(f"'{key}' is about experts, of which there are none", fix))
+    if numbers.get("decoder_layers") and kind is not ModelKind.ENCODER_DECODER:
         fix = "use kind='encoder-decoder', or leave 'decoder_layers' out"
         problems.append(Problem(f"a model of kind '{kind}' has one stack of layers", fix))
     return problems

@@ -82,28 +82,37 @@ def number_problem(name: str, value: object, *, field: str = "") -> Problem | No
 
 
 def shape_problems(model: Model) -> Iterator[Problem]:
-    """What does not fit together in a model whose numbers are each within their limits."""
-    for name in LIMITS:
-        problem = number_problem(name, getattr(model, name))
+    """What is wrong with the numbers of a model, each and together."""
+    numbers = {name: getattr(model, name) for name in LIMITS}
+    for name, value in numbers.items():
+        problem = number_problem(name, value)
         if problem is not None:
             yield problem
-    if model.heads >= 1 and model.kv_heads >= 1 and model.heads % model.kv_heads:
+    yield from relations(numbers)
+
+
+def relations(numbers: Mapping[str, int]) -> Iterator[Problem]:
+    """What numbers cannot be together; those that are absent are not looked at."""
+    heads, kv_heads = numbers.get("heads", 0), numbers.get("kv_heads", 0)
+    if heads >= 1 and kv_heads >= 1 and heads % kv_heads:
         yield Problem(
-            f"{model.kv_heads} heads of keys and values do not divide {model.heads} heads",
-            f"use {_divisors(model.heads)} for 'kv_heads'",
+            f"{kv_heads} heads of keys and values do not divide {heads} heads",
+            f"use {_divisors(heads)} for 'kv_heads'",
         )
-    if model.experts_per_token > model.experts:
+    experts, used = numbers.get("experts"), numbers.get("experts_per_token")
+    if experts and used is not None and used > experts:
         yield Problem(
-            f"{model.experts_per_token} experts per token, but there are {model.experts}",
+            f"{used} experts per token, but there are {experts}",
             "use at most as many experts per token as there are experts",
         )
-    if model.experts and not model.experts_per_token:
+    if experts and used == 0:
         yield Problem("no expert serves a token", "use at least 1 for 'experts_per_token'")
-    if model.experts and not model.expert_ffn:
+    if experts and numbers.get("expert_ffn") == 0:
         yield Problem("experts without a width", "give the inner width of an expert")
-    if model.dense_layers > model.all_layers:
+    layers, dense = numbers.get("layers"), numbers.get("dense_layers", 0)
+    if layers is not None and dense > layers + numbers.get("decoder_layers", 0):
         yield Problem(
-            f"{model.dense_layers} of {model.all_layers} layers are dense",
+            f"{dense} of {layers} layers are dense",
             "use at most as many dense layers as there are layers",
         )
 
