@@ -93,12 +93,14 @@ def _add(table: Table, source: SourceScore, taught: np.ndarray) -> None:
 
 
 def _tell(score: MemoryScore) -> None:
-    flags = score.flags
-    print(
-        f"\nOut of memory, flagged from a probability of {FLAG_PROBABILITY:.0%}: {flags.caught} of "
-        f"{flags.failed} failures, {flags.false} of {flags.fitted} runs that fitted "
-        f"({', '.join(flags.mistaken) or 'none'}); {flags.unsettled} rows say too little to judge"
-    )
+    print(f"\nOut of memory, flagged from a probability of {FLAG_PROBABILITY:.0%}:")
+    for label, flags in (("", score.flags), (" fitted without the source", score.held_out_flags)):
+        if flags is not None:
+            print(
+                f"{flags.caught} of {flags.failed} failures{label}, {flags.false} of "
+                f"{flags.fitted} runs that fitted ({', '.join(flags.mistaken) or 'none'})"
+            )
+    print(f"{score.flags.unsettled} rows say too little about themselves to be judged")
     reasons: dict[str, int] = {}
     for row in score.skipped:
         reasons[f"{row.source}: {row.reason}"] = reasons.get(f"{row.source}: {row.reason}", 0) + 1

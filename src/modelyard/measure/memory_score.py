@@ -87,6 +87,8 @@ class MemoryScore:
     sources: tuple[SourceScore, ...]
     overall: SourceScore
     flags: FlagScore
+    #: the same where the coefficients never saw the source; None when not asked
+    held_out_flags: FlagScore | None
     skipped: tuple[Skipped, ...]
 
     def summary(self) -> str:
@@ -116,7 +118,12 @@ def score_memory(
     predicted = as_counted(rows, estimate)
     errors = predicted / rows.bytes - 1.0
     covered = _covered(rows, predicted, estimate.sigma)
-    unseen, unseen_covered = _held_out(rows) if hold_out else (errors * np.nan, errors * np.nan)
+    unseen = unseen_covered = np.full(rows.size, np.nan)
+    unseen_flags = None
+    if hold_out:
+        unseen, unseen_covered, probability = _held_out(rows)
+        unseen_flags = score_flags(rows, probability)
+    probability = estimate.probability_over(usable_bytes(rows.columns))
     measured = rows.measured
     return MemoryScore(
         sources=tuple(
@@ -124,7 +131,8 @@ def score_memory(
             for name in dict.fromkeys(names[measured].tolist())
         ),
         overall=_source("all", measured, errors, covered, unseen, unseen_covered),
-        flags=score_flags(rows, estimate),
+        flags=score_flags(rows, probability),
+        held_out_flags=unseen_flags,
         skipped=rows.skipped,
     )
 
@@ -145,9 +153,9 @@ def as_counted(rows: MemoryRows, estimate: MemoryEstimate) -> Column:
     return np.where(counted == Counted.ACTIVATIONS, parts("activations"), predicted)
 
 
-def score_flags(rows: MemoryRows, estimate: MemoryEstimate) -> FlagScore:
+def score_flags(rows: MemoryRows, probability: Column) -> FlagScore:
     """Flags against outcomes, over the rows that say enough about themselves."""
-    flagged = estimate.probability_over(usable_bytes(rows.columns)) >= FLAG_PROBABILITY
+    flagged = probability >= FLAG_PROBABILITY
     judged = rows.settled & total_peaks(rows)
     failed, fitted = judged & rows.failed, judged & ~rows.failed
     ids = np.array(rows.ids)
@@ -195,17 +203,19 @@ def _covered(rows: MemoryRows, predicted: Column, sigma: Column) -> Column:
     return np.where(rows.measured, away <= EIGHTY_PERCENT * sigma, np.nan)
 
 
-def _held_out(rows: MemoryRows) -> tuple[Column, Column]:
-    """Errors and coverage of each row, predicted without the rows of its source."""
-    errors, covered = np.full(rows.size, np.nan), np.full(rows.size, np.nan)
+def _held_out(rows: MemoryRows) -> tuple[Column, Column, Column]:
+    """Error, coverage and probability of failure of each row, without the rows of its source."""
+    errors, covered, probability = (np.full(rows.size, np.nan) for _ in range(3))
     names = np.array(rows.sources)
-    for name in dict.fromkeys(names[rows.measured].tolist()):
+    usable = usable_bytes(rows.columns)
+    for name in dict.fromkeys(rows.sources):
         estimate = peak_memory(rows.columns, fit_rows(rows, without=name))
         predicted = as_counted(rows, estimate)
         mine = names == name
         errors[mine] = (predicted / rows.bytes - 1.0)[mine]
         covered[mine] = _covered(rows, predicted, estimate.sigma)[mine]
-    return errors, covered
+        probability[mine] = estimate.probability_over(usable)[mine]
+    return errors, covered, probability
 
 
 def _source(

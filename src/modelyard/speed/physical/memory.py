@@ -19,13 +19,19 @@ import numpy.typing as npt
 from modelyard.spec.bundled import bundled_text
 from modelyard.speed.physical.columns import Column, Columns
 from modelyard.speed.physical.families import FAMILY_CODE, STYLE_CODE, Family, Style
-from modelyard.speed.physical.memory_activations import activations
+from modelyard.speed.physical.memory_activations import Activations, activations
 from modelyard.speed.physical.memory_coefficients import (
     CONSTANT_BYTES,
     NAMES,
     MemoryCoefficients,
 )
-from modelyard.speed.physical.memory_states import Flags, copies_gradients, stage_parameters, states
+from modelyard.speed.physical.memory_states import (
+    Flags,
+    States,
+    copies_gradients,
+    stage_parameters,
+    states,
+)
 
 _SHIPPED_FILE = "memory.json"
 #: of the normal distribution: 80 % lie within this many deviations
@@ -127,66 +133,111 @@ class _Stage:
     slopes: Column
 
 
+@dataclass(frozen=True, slots=True)
+class _Moving:
+    """What comes and goes in a step; the allocator holds some more than that."""
+
+    kept: Column
+    live: Column
+    logits: Column
+    passed_on: Column
+    copies: Column
+    gathered: Column
+
+    @property
+    def total(self) -> Column:
+        passes = self.kept + self.live + self.logits + self.passed_on
+        return passes + self.copies + self.gathered
+
+
 def _stage(columns: Columns, coefficients: MemoryCoefficients, *, last: bool) -> _Stage:
-    layout = columns.layout
     value = dict(zip(NAMES, coefficients.values, strict=True))
-    kept_states = states(
+    held = states(
         columns,
         stage_parameters(columns, last=last),
         sharded_gradient_bytes=value["sharded_gradient_bytes"],
     )
-    acts = activations(columns, last=last, operations_kept=value["operations_kept"])
-    imbalance = (value["imbalance"] - 1.0) * acts.dispatched
-    kept = value["kept"] * (acts.kept + imbalance)
-    live = value["live"] * acts.live
-    fused = fused_loss(columns)
+    counted = activations(columns, last=last, operations_kept=value["operations_kept"])
+    moving = _moving(columns, value, counted, held)
+    outside = _outside(columns, value)
+    parts = {
+        "weights": held.weights,
+        "gradients": held.gradients,
+        "optimizer": held.optimizer,
+        "gathered": moving.gathered,
+        "activations": moving.kept + moving.live + moving.passed_on,
+        "logits": moving.logits,
+        "step": moving.copies,
+        "fragmentation": value["fragmentation"] * moving.total,
+        **outside,
+    }
+    own = (np.shape(part) for part in parts.values())
+    shape = np.broadcast_shapes(*own, columns.layout.tensor.shape)
+    parts = {name: np.broadcast_to(part, shape) for name, part in parts.items()}
+    slopes = {**_slopes(columns, value, counted, held, moving), **outside}
+    return _Stage(
+        total=sum(parts.values(), np.zeros(shape)),
+        parts=parts,
+        slopes=np.stack([np.broadcast_to(slopes[name], shape) for name in NAMES]),
+    )
+
+
+def _moving(
+    columns: Columns, value: Mapping[str, float], counted: Activations, held: States
+) -> _Moving:
+    imbalance = (value["imbalance"] - 1.0) * counted.dispatched
+    live = value["live"] * counted.live
     in_place = np.where(columns.style == STYLE_CODE[Style.EAGER], IN_PLACE_LOSS, 1.0)
-    per_logit = np.where(fused, value["fused_logit_bytes"], value["logit_bytes"] * in_place)
-    logits = per_logit * acts.logits
+    plain_bytes = value["logit_bytes"] * in_place
+    logits = counted.logits * np.where(fused_loss(columns), value["fused_logit_bytes"], plain_bytes)
     # Logits are freed before the first block works backwards.
     at_loss = logits > live
-    live, logits = np.where(at_loss, 0.0, live), np.where(at_loss, logits, 0.0)
-    copies = value["step_copies"] * kept_states.step_copies
-    gathered = value["gathered"] * kept_states.gathered
-    moving = kept + live + logits + acts.passed_on + copies + gathered
-    on_gpu = ~np.isin(columns.family, [FAMILY_CODE[family] for family in _WITHOUT_CONTEXT])
-    context = value["context"] * CONSTANT_BYTES * np.where(on_gpu, 1.0, OTHER_CONTEXT_SHARE)
-    communicators = (
-        value["communicators"] * CONSTANT_BYTES * np.where(on_gpu, _groups(columns), 0.0)
+    return _Moving(
+        kept=value["kept"] * (counted.kept + imbalance),
+        live=np.where(at_loss, 0.0, live),
+        logits=np.where(at_loss, logits, 0.0),
+        passed_on=counted.passed_on,
+        copies=value["step_copies"] * held.step_copies,
+        gathered=value["gathered"] * held.gathered,
     )
-    parts = {
-        "weights": kept_states.weights,
-        "gradients": kept_states.gradients,
-        "optimizer": kept_states.optimizer,
-        "gathered": gathered,
-        "activations": kept + live + acts.passed_on,
-        "logits": logits,
-        "step": copies,
-        "fragmentation": value["fragmentation"] * moving,
-        "context": context,
-        "communicators": communicators,
+
+
+def _outside(columns: Columns, value: Mapping[str, float]) -> dict[str, Column]:
+    """What the framework's allocator does not see: the parts of `OUTSIDE_ALLOCATOR`."""
+    on_gpu = ~np.isin(columns.family, [FAMILY_CODE[family] for family in _WITHOUT_CONTEXT])
+    context = value["context"] * np.where(on_gpu, 1.0, OTHER_CONTEXT_SHARE)
+    communicators = value["communicators"] * np.where(on_gpu, _groups(columns), 0.0)
+    return {
+        "context": CONSTANT_BYTES * context,
+        "communicators": CONSTANT_BYTES * communicators,
     }
-    shape = np.broadcast_shapes(*(np.shape(part) for part in parts.values()), layout.tensor.shape)
-    parts = {name: np.broadcast_to(part, shape) for name, part in parts.items()}
-    total = sum(parts.values(), np.zeros(shape))
+
+
+def _slopes(
+    columns: Columns,
+    value: Mapping[str, float],
+    counted: Activations,
+    held: States,
+    moving: _Moving,
+) -> dict[str, Column]:
+    """Derivatives of the total by the logarithms of all terms inside the allocator."""
+    layout = columns.layout
     grown = 1.0 + value["fragmentation"]
+    fused = fused_loss(columns)
     by_operation = (layout.recompute == 1.0) & (layout.sharding > 2.0)
-    slopes = {
-        "sharded_gradient_bytes": np.where(copies_gradients(columns), kept_states.gradients, 0.0),
-        "step_copies": grown * copies,
-        "gathered": grown * gathered,
-        "kept": grown * kept,
-        "operations_kept": np.where(by_operation, grown * kept, 0.0),
-        "live": grown * live,
-        "logit_bytes": np.where(fused, 0.0, grown * logits),
-        "fused_logit_bytes": np.where(fused, grown * logits, 0.0),
-        "imbalance": grown * value["kept"] * value["imbalance"] * acts.dispatched,
-        "context": context,
-        "communicators": communicators,
-        "fragmentation": value["fragmentation"] * moving,
+    uneven = value["kept"] * value["imbalance"] * counted.dispatched
+    return {
+        "sharded_gradient_bytes": np.where(copies_gradients(columns), held.gradients, 0.0),
+        "step_copies": grown * moving.copies,
+        "gathered": grown * moving.gathered,
+        "kept": grown * moving.kept,
+        "operations_kept": np.where(by_operation, grown * moving.kept, 0.0),
+        "live": grown * moving.live,
+        "logit_bytes": np.where(fused, 0.0, grown * moving.logits),
+        "fused_logit_bytes": np.where(fused, grown * moving.logits, 0.0),
+        "imbalance": grown * uneven,
+        "fragmentation": value["fragmentation"] * moving.total,
     }
-    stacked = np.stack([np.broadcast_to(slopes[name], shape) for name in NAMES])
-    return _Stage(total, parts, stacked)
 
 
 def fused_loss(columns: Columns) -> Flags:
