@@ -97,9 +97,10 @@ class Plan:
     @property
     def global_batch(self) -> int:
         """Sequences per step, over all shares."""
-        if not self.shares:
+        # A pipeline that spans kinds has one batch; replicas of several kinds divide it.
+        if all(share.layout.devices > share.devices for share in self.shares):
             return self.layout.global_batch
-        return max(self.layout.global_batch, sum(share.sequences for share in self.shares))
+        return sum(share.sequences for share in self.shares)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 
+from modelyard.plan.answer import Plan
 from modelyard.plan.candidates import Candidates
 
 #: more points than this tell a reader nothing more
@@ -28,6 +31,22 @@ def front(
     spread = np.unique(np.linspace(0, on_front.size - 1, most).round().astype(np.intp))
     thinned: npt.NDArray[np.intp] = on_front[spread]
     return thinned
+
+
+def unbeaten(plans: Sequence[Plan]) -> tuple[Plan, ...]:
+    """The plans that no other beats in both time and cost, fastest first."""
+    unpriced = any(plan.usd is None for plan in plans)
+
+    def cost(plan: Plan) -> float:
+        if unpriced or plan.usd is None:
+            return plan.devices * plan.run_seconds.value
+        return plan.usd.value
+
+    kept: list[Plan] = []
+    for plan in sorted(plans, key=lambda item: (item.run_seconds.value, cost(item))):
+        if not kept or cost(plan) < cost(kept[-1]):
+            kept.append(plan)
+    return tuple(kept)
 
 
 def costs(candidates: Candidates) -> npt.NDArray[np.float64]:

@@ -259,6 +259,8 @@ def _others(
     yield from _batch(request)
     yield from _loss(request, knowledge)
     yield from _memory(request, found)
+    if len(request.pools) > 1 and not request.mixed:
+        yield _Change(Binding.DEVICES, "--mixed", replace(request, mixed=True))
     priced = all(pool.spot_usd_per_hour is not None for pool in request.pools)
     if not request.spot and priced and request.limits.budget_usd is not None:
         yield _Change(Binding.BUDGET, "--spot", replace(request, spot=True))

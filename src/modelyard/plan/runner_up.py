@@ -30,7 +30,7 @@ def _difference(best: Plan, second: Plan, objective: Objective) -> str:
 
 def _where(best: Plan, second: Plan) -> str:
     """The part of a step that makes most of the difference, per unit of the same work."""
-    scale = best.layout.global_batch / second.layout.global_batch
+    scale = best.global_batch / second.global_batch
     first, other = _shares(best, 1.0), _shares(second, scale)
     more = {name: other.get(name, 0.0) - first.get(name, 0.0) for name in {*first, *other}}
     name = max(sorted(more), key=lambda part: more[part])

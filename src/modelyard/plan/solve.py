@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from modelyard.plan.answer import Answer, Binding, Searched
+from modelyard.plan.answer import Answer, Binding, Plan, Searched
+from modelyard.plan.best import value_of
 from modelyard.plan.binding import binding_of, usual_binding
 from modelyard.plan.check import check
 from modelyard.plan.curve import curve
-from modelyard.plan.front import front
+from modelyard.plan.front import front, unbeaten
 from modelyard.plan.knowledge import Knowledge
+from modelyard.plan.mixed.plans import mixed_plans
 from modelyard.plan.notes import notes
 from modelyard.plan.plans import plans_at
 from modelyard.plan.relax import refusal
@@ -25,35 +27,42 @@ def solve(request: Request, knowledge: Knowledge) -> Answer:
     The same request and knowledge give the same answer.
     """
     check(request)
+    objective = request.objective
     found = search(request, knowledge)
     searched = Searched(
         enumerated=found.enumerated, fitting=found.candidates.size, kept=int(found.kept.sum())
     )
-    if found.best is None:
-        return Answer(
-            request=request,
-            plans=(),
-            runner_up=None,
-            front=(),
-            refusal=refusal(request, knowledge, found),
-            curve=(),
-            searched=searched,
-            notes=notes(request, knowledge, None, found.critical),
-        )
-    ranked = [int(place) for place in distinct(found.candidates, found.order, MOST_PLANS)]
-    # The first of the order stands for its way to divide the model, so it is the first here too.
-    on_front = [int(place) for place in front(found.candidates, found.order)]
-    bindings = _bindings(request, knowledge, found, [*ranked, *on_front])
-    plans = plans_at(request, knowledge, found, ranked, bindings)
+    plans, on_front = _of_one_kind(request, knowledge, found)
+    if request.mixed:
+        together = mixed_plans(request, knowledge)
+        plans = tuple(sorted((*plans, *together), key=lambda plan: value_of(plan, objective)))
+        on_front = unbeaten((*on_front, *together))
+    best = plans[0] if plans else None
     return Answer(
         request=request,
-        plans=plans,
-        runner_up=runner_up(plans[0], plans[1], request.objective) if len(plans) > 1 else None,
-        front=plans_at(request, knowledge, found, on_front, bindings),
-        refusal=None,
-        curve=curve(request, found, plans[0].layout.global_batch),
+        plans=plans[:MOST_PLANS],
+        runner_up=runner_up(plans[0], plans[1], objective) if len(plans) > 1 else None,
+        front=on_front,
+        refusal=refusal(request, knowledge, found) if best is None else None,
+        curve=curve(request, found, best.global_batch) if best is not None else (),
         searched=searched,
-        notes=notes(request, knowledge, plans[0], found.critical),
+        notes=notes(request, knowledge, best, found.critical),
+    )
+
+
+def _of_one_kind(
+    request: Request, knowledge: Knowledge, found: Found
+) -> tuple[tuple[Plan, ...], tuple[Plan, ...]]:
+    """Ranked plans on devices of a single kind, and those on the front."""
+    if found.best is None:
+        return (), ()
+    # The first of the order stands for its way to divide the model, so it is the first here too.
+    ranked = [int(place) for place in distinct(found.candidates, found.order, MOST_PLANS)]
+    on_front = [int(place) for place in front(found.candidates, found.order)]
+    bindings = _bindings(request, knowledge, found, [*ranked, *on_front])
+    return (
+        plans_at(request, knowledge, found, ranked, bindings),
+        plans_at(request, knowledge, found, on_front, bindings),
     )
 
 
