@@ -35,8 +35,8 @@ from modelyard.units import format_flops
 
 #: what the planner calls a machine that the catalogue does not have
 LOCAL = "local"
-#: the measured runs are plain torch, kernel by kernel
-STYLE = Style.EAGER
+#: as which runs on this machine are fitted: what the planner assumes where nobody says another
+STYLE = Style.UNKNOWN
 #: groups of runs that are left out in turn to judge the fit
 FOLDS = 5
 
@@ -98,13 +98,16 @@ def measured_platform(survey: Survey) -> Platform:
             known, matmul_flops=rates, memory_bandwidth=slowest.bandwidth, source=found
         )
     else:
-        memory_bytes = about.memory_bytes
+        memory_bytes, peaks = about.memory_bytes, rates
         if machine.accelerator == "cpu":
             memory_bytes //= machine.processes
+            # Plans are made in a precision of `peak_flops`: there the one that was trained in.
+            trained = training_precision(machine.accelerator)
+            peaks = tuple(pair for pair in rates if pair[0] is trained)
         device = Device(
             name=LOCAL,
             maker="generic" if machine.accelerator == "cpu" else "",
-            peak_flops=rates,
+            peak_flops=peaks,
             matmul_flops=rates,
             memory_bytes=memory_bytes,
             memory_bandwidth=slowest.bandwidth,

@@ -17,14 +17,14 @@ import numpy.typing as npt
 
 from modelyard.errors import InputError
 from modelyard.measure.calibration import Calibration, Errors, believing
-from modelyard.measure.calibration_fit import Belief
+from modelyard.measure.calibration_fit import STYLE, Belief
 from modelyard.measure.memory_rows import Counted, parse_memory_rows
 from modelyard.measure.rows import MOST_BYTES, Skipped, parse_rows
 from modelyard.spec.devices import Precision, catalogue, find_device
 from modelyard.spec.platform import Platform
 from modelyard.spec.text_file import read_text
 from modelyard.speed.physical.columns import COMPUTE_BYTES, Column, Columns
-from modelyard.speed.physical.families import Family, family_of
+from modelyard.speed.physical.families import STYLE_CODE, Family, family_of
 from modelyard.speed.physical.fitting import refit
 from modelyard.speed.physical.memory import OUTSIDE_ALLOCATOR, peak_memory
 from modelyard.speed.physical.memory_coefficients import MemoryCoefficients
@@ -32,6 +32,8 @@ from modelyard.speed.physical.memory_fitting import refit_memory
 from modelyard.speed.physical.steps import step_times
 
 Places = npt.NDArray[np.intp]
+#: what a run of one's own is taken for where its row says nothing
+UNSAID = {"recompute": "none", "flash_attn": "yes", "sharding": "none"}
 #: parts of the runs that are left out in turn to judge the fit
 FOLDS = 5
 
@@ -170,22 +172,27 @@ def _stand_in(calibration: Calibration) -> str:
 
 
 def _rewritten(text: str, calibration: Calibration, stand_in: str) -> str:
-    """The table with the stand-in's name for this machine, and its precision where none is said."""
+    """The table with the stand-in's name for this machine, and `UNSAID` where a row says nothing.
+
+    What is usual in published runs, which the reader of rows would take, is not usual here.
+    """
     lines = list(csv.reader(io.StringIO(text, newline="")))
     header = [cell.strip() for cell in lines[0]] if lines else []
     if "device" not in header:
         return text
     device = header.index("device")
     own_name = calibration.device.name.casefold()
-    if "precision" not in header:
-        lines[0].append("precision")
-        header.append("precision")
-    precision = header.index("precision")
+    unsaid = {**UNSAID, "precision": str(calibration.precision)}
+    missing = [name for name in unsaid if name not in header]
+    header += missing
+    lines[0] += missing
     for cells in lines[1:]:
         if len(cells) > device and cells[device].strip().casefold() == own_name:
             cells[device] = stand_in
             cells += [""] * (len(header) - len(cells))
-            cells[precision] = cells[precision].strip() or calibration.precision
+            for name, usual in unsaid.items():
+                place = header.index(name)
+                cells[place] = cells[place].strip() or usual
     out = io.StringIO(newline="")
     csv.writer(out, lineterminator="\n").writerows(lines)
     return out.getvalue()
@@ -195,7 +202,7 @@ def _on(machine: Platform, columns: Columns) -> Columns:
     """The same configurations on this machine, at its rates."""
     device = machine.device
     peak = _rates(dict(device.peak_flops), columns.compute_bytes)
-    best = _rates(dict(device.matmul_flops), columns.compute_bytes)
+    best = _rates(dict(device.matmul_flops) or dict(device.peak_flops), columns.compute_bytes)
     wide = _rates(dict(device.peak_flops), columns.wide_bytes)
     assert device.memory_bandwidth is not None
     assert device.memory_bytes is not None
@@ -215,6 +222,7 @@ def _on(machine: Platform, columns: Columns) -> Columns:
         across_bandwidth=all_alike(machine.across_per_device),
         inside_latency=all_alike(machine.inside_latency),
         across_latency=all_alike(machine.across_latency),
+        style=all_alike(STYLE_CODE[STYLE]),
     )
 
 
