@@ -16,7 +16,7 @@ from modelyard.measure.memory_rows import (
     parse_memory_rows,
     read_memory_rows,
 )
-from modelyard.measure.memory_score import as_counted, score_memory
+from modelyard.measure.memory_score import as_counted, calibrated_errors, score_memory
 from modelyard.speed.physical.memory import peak_memory, shipped_memory
 
 HEADER = (
@@ -112,6 +112,28 @@ def test_a_run_in_two_files_counts_once_with_its_figure() -> None:
     outcome = parse_memory_rows(HEADER + ROW.replace("21.5,nvidia-smi max GB", ","))
     for tables in ([measured, outcome], [outcome, measured]):
         assert joined(tables).bytes.tolist() == measured.bytes.tolist()
+
+
+def test_a_file_of_one_source_has_nothing_to_be_held_out_from() -> None:
+    rows = parse_memory_rows(HEADER + ROW)
+    score = score_memory(rows, shipped_memory(), hold_out=True)
+    assert np.isfinite(score.overall.held_out_median)
+    assert "1 peak:" in score.summary()
+
+
+def test_a_few_peaks_of_a_cluster_teach_about_the_others() -> None:
+    text = HEADER + "".join(
+        ROW.replace("a,mine", f"{batch},mine")
+        .replace(",4,32", f",{batch},{8 * batch}")
+        .replace("21.5", f"{(11 + 3.4 * batch) * 1.2:.1f}")
+        for batch in range(1, 13)
+    )
+    rows = parse_memory_rows(text)
+    before = score_memory(rows, shipped_memory()).overall.median
+    after = calibrated_errors(rows, 5, shipped_memory())
+    assert np.isnan(after).sum() == 5
+    assert np.nanmedian(np.abs(after)) < before
+    assert np.isnan(calibrated_errors(rows, 7, shipped_memory())).all()
 
 
 @pytest.fixture(scope="module")

@@ -23,7 +23,10 @@ def fit_rows(
     without: str | None = None,
     start: MemoryCoefficients | None = None,
 ) -> MemoryCoefficients:
-    """Coefficients from all sources, or from all but one; beginning with the prior."""
+    """Coefficients from all sources, or from all but one; beginning with the prior.
+
+    Where no row is left to learn from, the beginning is the answer.
+    """
     before = MemoryCoefficients.prior() if start is None else start
     sources = np.array(rows.sources)
     other = sources != without
@@ -34,6 +37,8 @@ def fit_rows(
     near = peak_memory(rows.columns, before).needed > NEAR_THE_LIMIT * usable
     outcomes &= near | rows.failed
     chosen = np.flatnonzero(peaks | outcomes)
+    if not chosen.size:
+        return before
     bound = np.where(peaks, 0.0, np.where(rows.failed, 1.0, -1.0))
     return refit_memory(
         before,

@@ -95,7 +95,7 @@ class MemoryScore:
         """One line."""
         one, flags = self.overall, self.flags
         return (
-            f"{one.rows} peaks: median error {one.median:.1%}, p90 {one.p90:.1%}, "
+            f"{one.rows} peak{'s' if one.rows != 1 else ''}: median error {one.median:.1%}, p90 {one.p90:.1%}, "
             f"{one.coverage:.0%} in their 80 % interval; {flags.caught} of {flags.failed} failures "
             f"flagged, {flags.false} flags on {flags.fitted} runs that fitted"
         )
@@ -170,10 +170,13 @@ def score_flags(rows: MemoryRows, probability: Column) -> FlagScore:
     )
 
 
-def calibrated_errors(rows: MemoryRows, count: int) -> Column:
-    """Errors after `count` measured peaks of the same source, with coefficients of the others.
+def calibrated_errors(
+    rows: MemoryRows, count: int, start: MemoryCoefficients | None = None
+) -> Column:
+    """Errors after `count` measured peaks of the same source.
 
-    NaN for the rows that were learnt from, and where a source has fewer than twice as many.
+    What was believed before them is `start`, or what the rows of all other sources teach. NaN for
+    the rows that were learnt from, and where a source has fewer than twice as many.
     """
     errors = np.full(rows.size, np.nan)
     names = np.array(rows.sources)
@@ -186,7 +189,7 @@ def calibrated_errors(rows: MemoryRows, count: int) -> Column:
         # Spread over the table, as somebody would try out small and large.
         taught = mine[np.linspace(0, mine.size - 1, count).round().astype(np.intp)]
         learnt = refit_memory(
-            fit_rows(rows, without=name),
+            fit_rows(rows, without=name) if start is None else start,
             rows.columns.take(taught),
             rows.bytes[taught],
             whole_device=whole[taught],
