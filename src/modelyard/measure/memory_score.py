@@ -95,9 +95,9 @@ class MemoryScore:
         """One line."""
         one, flags = self.overall, self.flags
         return (
-            f"{one.rows} peak{'s' if one.rows != 1 else ''}: median error {one.median:.1%}, p90 {one.p90:.1%}, "
-            f"{one.coverage:.0%} in their 80 % interval; {flags.caught} of {flags.failed} failures "
-            f"flagged, {flags.false} flags on {flags.fitted} runs that fitted"
+            f"{one.rows} peak{'s' if one.rows != 1 else ''}: "
+            f"median error {one.median:.1%}, p90 {one.p90:.1%}, {one.coverage:.0%} in their 80 % interval; "
+            f"{flags.caught} of {flags.failed} failures flagged, {flags.false} flags on {flags.fitted} runs that fitted"
         )
 
 
