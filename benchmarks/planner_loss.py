@@ -3,18 +3,25 @@
     python benchmarks/planner_loss.py
 
 A section of `planner.py`. The law is judged on runs larger than its pilots, group by group: the
-same dataset and evaluation, nothing shared between groups.
+same dataset and evaluation, nothing shared between groups. The centre of the prior was fitted to
+the runs on MassiveText, so promises are about the other datasets alone.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from modelyard.measure.loss_rows import LossRow, read_loss_rows
-from modelyard.measure.loss_score import LossBy, LossErrors, loss_errors, score_loss
+from modelyard.measure.loss_rows import read_loss_rows
+from modelyard.measure.loss_score import (
+    LossBy,
+    LossErrors,
+    LossPrediction,
+    loss_errors,
+    score_loss,
+)
 from table import Table
 
 DATA_VARIABLE = "MODELYARD_DATA"
@@ -22,8 +29,10 @@ DATA_BESIDE_REPOSITORY = Path(__file__).resolve().parents[2] / "shared" / "data"
 #: pilots have at most one of so many parts of the compute of the largest run
 RATIOS = (10.0, 30.0, 100.0, 1000.0)
 FEW = 5
+#: the dataset behind the prior's centre
+BEHIND_PRIOR = "MassiveText"
 MEDIAN_AIM = 0.025
-COVERAGE_AIM = (0.7, 0.95)
+COVERAGE_AIM = (0.75, 0.85)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,38 +62,44 @@ def loss_section(folder: Path) -> tuple[Table, list[Promise]]:
         words=("what the law has seen", "dataset"),
     )
     table.begin()
-    _add(table, "nothing: the prior alone", loss_errors(score_loss(rows).before))
-    _add(table, "", loss_errors(score_loss(rows).before, LossBy.DATASET))
+    _show(table, "nothing: the prior alone", score_loss(rows).before)
     promises = []
     for ratio in RATIOS:
-        after = score_loss(rows, ratio=ratio).after
-        (whole,) = loss_errors(after)
-        _add(table, f"all pilots ≤ 1/{ratio:g}", (whole,))
-        if ratio == RATIOS[0]:
-            _add(table, "", loss_errors(after, LossBy.DATASET))
-        promises.append(
-            Promise(
-                f"loss after pilots ≤ 1/{ratio:g}: median {whole.median:.2%}, aim {MEDIAN_AIM:.1%}",
-                whole.median <= MEDIAN_AIM,
-            )
-        )
-        low, high = COVERAGE_AIM
-        promises.append(
-            Promise(
-                f"loss after pilots ≤ 1/{ratio:g}: {whole.coverage:.0%} within the 80 % interval",
-                low <= whole.coverage <= high,
-            )
-        )
-    _few(table, rows)
+        seen = f"all pilots ≤ 1/{ratio:g}"
+        others = _show(table, seen, score_loss(rows, ratio=ratio).after)
+        promises += _promises(seen, others)
+    for ratio in RATIOS[:2]:
+        seen = f"{FEW} pilots ≤ 1/{ratio:g}"
+        others = _show(table, seen, score_loss(rows, ratio=ratio, pilots=FEW).after)
+        promises += _promises(seen, others)
     if found.skipped:
         print(f"\n{len(found.skipped)} rows were left out: {found.skipped[0].reason}")
     return table, promises
 
 
-def _few(table: Table, rows: Sequence[LossRow]) -> None:
-    for ratio in RATIOS[:2]:
-        after = score_loss(rows, ratio=ratio, pilots=FEW).after
-        _add(table, f"{FEW} pilots ≤ 1/{ratio:g}", loss_errors(after))
+def _show(table: Table, seen: str, predictions: Sequence[LossPrediction]) -> LossErrors:
+    """A line for all runs, for those on other data than the prior's, and for each dataset."""
+    (whole,) = loss_errors(predictions)
+    outside = [found for found in predictions if found.row.dataset != BEHIND_PRIOR]
+    (others,) = loss_errors(outside)
+    lines = (whole, replace(others, name="other data"), *loss_errors(predictions, LossBy.DATASET))
+    _add(table, seen, lines)
+    return others
+
+
+def _promises(seen: str, others: LossErrors) -> list[Promise]:
+    low, high = COVERAGE_AIM
+    return [
+        Promise(
+            f"loss on other data, {seen}: median {others.median:.2%}, aim {MEDIAN_AIM:.1%}",
+            others.median <= MEDIAN_AIM,
+        ),
+        Promise(
+            f"loss on other data, {seen}: {others.coverage:.0%} within the 80 % interval, "
+            f"aim {low:.0%} to {high:.0%}",
+            low <= others.coverage <= high,
+        ),
+    ]
 
 
 def _add(table: Table, seen: str, lines: Sequence[LossErrors]) -> None:

@@ -54,7 +54,9 @@ def test_groups_without_small_runs_are_named() -> None:
 @pytest.mark.slow
 def test_published_losses_within_the_aim(data_folder: Path) -> None:
     rows = read_loss_rows(data_folder / "planning" / "loss.csv").rows
+    # The prior's centre was fitted to MassiveText, which would flatter it.
+    others = [row for row in rows if row.dataset != "MassiveText"]
     for ratio in (10.0, 30.0, 100.0):
-        (errors,) = loss_errors(score_loss(rows, ratio=ratio).after)
+        (errors,) = loss_errors(score_loss(others, ratio=ratio).after)
         assert errors.median < 0.025
-        assert 0.7 < errors.coverage < 0.97
+        assert 0.65 < errors.coverage < 0.9
