@@ -94,10 +94,12 @@ class MemoryScore:
     def summary(self) -> str:
         """One line."""
         one, flags = self.overall, self.flags
+        peaks = "1 peak" if one.rows == 1 else f"{one.rows} peaks"
         return (
-            f"{one.rows} peak{'s' if one.rows != 1 else ''}: "
-            f"median error {one.median:.1%}, p90 {one.p90:.1%}, {one.coverage:.0%} in their 80 % interval; "
-            f"{flags.caught} of {flags.failed} failures flagged, {flags.false} flags on {flags.fitted} runs that fitted"
+            f"{peaks}: median error {one.median:.1%}, p90 {one.p90:.1%}, "
+            f"{one.coverage:.0%} in their 80 % interval; "
+            f"{flags.caught} of {flags.failed} failures flagged, "
+            f"{flags.false} flags on {flags.fitted} runs that fitted"
         )
 
 
