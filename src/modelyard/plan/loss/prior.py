@@ -28,7 +28,7 @@ _SCALE_SPREAD = 0.15
 _EXPONENT_SPREAD = 0.13
 #: runs with the same settings end within about a per cent of each other
 _NOISE = 0.015
-#: the best law for one size is off by so much at ten times the compute (`benchmarks/planner_loss.py`)
+#: the best law for one size is off by about so much at ten times the compute
 _DRIFT = 0.03
 #: of the runs behind figure 4 of Hoffmann et al.
 _LARGEST_PARAMETERS = 1.62e10
