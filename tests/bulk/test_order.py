@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from modelyard.bulk.order import (
@@ -114,6 +114,7 @@ def test_a_fault_of_the_planner_stays_with_its_record() -> None:
     assert "ZeroDivisionError" in problems(outcome)
 
 
+@settings(max_examples=40)
 @given(
     st.dictionaries(
         st.text(max_size=8) | st.sampled_from(["id", "model", "tokens", "flash"]), JSON_VALUES

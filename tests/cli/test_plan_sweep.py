@@ -35,6 +35,13 @@ def test_the_three_outcomes_are_counted_and_bad_ones_named(tmp_path: Path) -> No
     assert "bad: record 3 (wrong): tokens" in done.stderr
 
 
+def test_no_record_steers_the_terminal(tmp_path: Path) -> None:
+    done = run(tmp_path, records=(GOOD, r'{"id": "\u001b[31mred", "tokens": "\u0007"}'))
+    assert "(?[31mred)" in done.stderr
+    assert "\x1b" not in done.output
+    assert "\x07" not in done.output
+
+
 def test_a_second_run_does_nothing_again(tmp_path: Path) -> None:
     run(tmp_path)
     done = run(tmp_path)

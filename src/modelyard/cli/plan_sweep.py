@@ -222,7 +222,9 @@ def _print_bad(summary: Summary, out: str) -> None:
         problems = fields.get("problems")
         told = problems if isinstance(problems, list) else []
         words = "; ".join(_problem(problem) for problem in told)
-        click.echo(f"bad: record {fields.get('number')} ({fields.get('id')}): {words}", err=True)
+        line = f"bad: record {fields.get('number')} ({fields.get('id')}): {words}"
+        # Records are anybody's text: none of it may steer a terminal.
+        click.echo("".join(c if c.isprintable() else "?" for c in line), err=True)
     more = summary.counts[Tag.BAD] - len(summary.bad)
     if more > 0:
         click.echo(f"bad: {counted(more, 'record')} more in {out}/bad.jsonl", err=True)
