@@ -24,6 +24,8 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from modelyard.cli.main import VERBS, yard
+from modelyard.cli.plan import SUBCOMMANDS
+from modelyard.cli.plan_json import MEANING, SCHEMA_VERSION
 from modelyard.errors import YardError
 from modelyard.schedule import reasons as reasons_module
 from modelyard.schedule.placement import Strategy
@@ -129,15 +131,21 @@ def _assigned(node: ast.stmt) -> str:
 
 def cli() -> str:
     """Every command with its help text, as `--help` prints it."""
-    sections = [
-        f"## yard {name}\n\n{code(_help(verb.load(), name))}" for name, verb in VERBS.items()
-    ]
+    sections = []
+    for name, verb in VERBS.items():
+        sections.append(f"## yard {name}\n\n{code(_help(verb.load(), name))}")
+        if name == "plan":
+            sections += [
+                f"### yard plan {below}\n\n{code(_help(command.load(), f'plan {below}'))}"
+                for below, command in SUBCOMMANDS.items()
+            ]
     exits = table(
         ("exit code", "meaning"),
         (
             ("0", "done"),
-            ("1", "a fault of Modelyard, or the reader of the output went away"),
+            ("1", "a fault of Modelyard, or the output could not be written"),
             ("2", "a mistake in what was asked; the fix is on stderr"),
+            ("3", "no plan keeps the limits (`yard plan`); what would help is printed"),
             ("130", "interrupted"),
         ),
     )
@@ -150,6 +158,29 @@ def _help(command: click.Command, name: str) -> str:
     settings = {**yard.context_settings, "terminal_width": HELP_WIDTH}
     context = click.Context(command, info_name=path, **settings)
     return command.get_help(context)
+
+
+def plan_json() -> str:
+    """Every key of `yard plan -o json`."""
+    rows = [(f"`{key}`", meaning) for key, meaning in MEANING.items()]
+    own = [row for row in rows if not row[0].startswith(("`plan.", "`interval."))]
+    plan = [row for row in rows if row[0].startswith("`plan.")]
+    interval = [row for row in rows if row[0].startswith("`interval.")]
+    return page(
+        "JSON of a plan",
+        "What `yard plan -o json` prints, and `modelyard.cli.plan_json.answer_json` returns. Times "
+        "are seconds, memory is bytes, money is US dollars; what is not known is null, and there "
+        f"is no NaN. This is version {SCHEMA_VERSION} of the schema: keys are added, and the "
+        "version is raised when one changes its meaning or goes away. `[]` stands for the entries "
+        "of a list, `*` for any name.",
+        table(("key", "meaning"), own),
+        "## A plan\n\nEach entry of `plans` and `front`, and every `plan` in the table above. "
+        "`step_seconds`, `memory_bytes`, `run_seconds`, `usd` and `loss` are [intervals]"
+        "(#an-interval).",
+        table(("key", "meaning"), plan),
+        "## An interval\n\nThe truth lies between `low` and `high` four times out of five.",
+        table(("key", "meaning"), interval),
+    )
 
 
 def policies_page() -> str:
@@ -400,6 +431,7 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "metrics.md": metrics,
     "reasons.md": reasons,
     "formats.md": formats,
+    "plan-json.md": plan_json,
     "models.md": models_page,
 }
 

@@ -15,9 +15,10 @@ from modelyard.cli.plan_launch import launch_json, print_settings, write_setting
 from modelyard.cli.plan_options import ANSWERING
 from modelyard.cli.runs import command_line
 from modelyard.errors import InputError
+from modelyard.spec.layout import Sharding
 
 if TYPE_CHECKING:
-    from modelyard.plan.answer import Answer
+    from modelyard.plan.answer import Answer, Plan
     from modelyard.plan.launch.settings import LaunchSettings
     from modelyard.planner.options import Options
 
@@ -137,6 +138,16 @@ def _write_report(
     write_atomically(path, render_plan(answer, top=top, command=command, remedies=remedies))
 
 
+def _tool(plan: Plan) -> str:
+    """A tool that can run this plan as it is."""
+    layout = plan.layout
+    if plan.shares:
+        return "yard"
+    if max(layout.tensor, layout.pipeline, layout.context, layout.expert) > 1:
+        return "megatron"
+    return "fsdp" if layout.sharding is Sharding.ZERO3 else "deepspeed"
+
+
 def typed(command: str) -> str:
     """A command with this program's name as it has to be typed here."""
     return f"{called_as()}{command.removeprefix('yard')}"
@@ -158,12 +169,12 @@ def _print_next(
         return
     if answering.report is not None:
         click.echo(f"Report: {answering.report}")
-    suggestions = [
-        f"{command} --report {REPORT_NAME}" if answering.report is None else "",
-        f"{command} --launch fsdp --out run" if answering.launch is None else "",
-        f"{command} --what-if devices=+8x{answer.plans[0].pool.kind}"
-        if not answering.what_if
-        else "",
-    ]
-    for at, line in enumerate(line for line in suggestions if line):
-        click.echo(f"{'Next:' if at == 0 else '     '}   {line}")
+    best = answer.plans[0]
+    suggestions = (
+        (answering.report is None, f"--report {REPORT_NAME}"),
+        (answering.launch is None, f"--launch {_tool(best)} --out run"),
+        (not answering.what_if, f"--what-if devices=+8x{best.pool.kind}"),
+    )
+    useful = [words for wanted, words in suggestions if wanted]
+    for at, words in enumerate(useful):
+        click.echo(f"{'Next:' if at == 0 else '     '}   {command} {words}")

@@ -81,7 +81,7 @@ def _print_best(answer: Answer, best: Plan, width: int) -> None:
 
 
 def _goodput(best: Plan) -> str:
-    lost = f"{say.percent(1 - best.goodput)} of the time lost to failures and checkpoints"
+    lost = f"{_share(1 - best.goodput)} of the time lost to failures and checkpoints"
     if best.checkpoint_interval_seconds is None:
         return lost
     return f"{lost}, one every {say.time_words(best.checkpoint_interval_seconds)}"
