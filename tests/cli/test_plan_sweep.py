@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import click
@@ -107,3 +111,30 @@ def test_a_log_hears_of_the_sweep_every_ten_seconds() -> None:
 
     told = CliRunner().invoke(command).stderr.splitlines()
     assert told == ["2 of 4 requests", "4 of 4 requests"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGKILL, -9)])
+def test_a_program_that_was_stopped_is_finished_by_the_same_command(
+    tmp_path: Path, sent: signal.Signals, code: int
+) -> None:
+    """A process of its own, because signals and what they leave on the disk are the point."""
+    count = 100
+    requests, out = tmp_path / "requests.jsonl", tmp_path / "out"
+    requests.write_text("\n".join([GOOD] * count), encoding="utf-8")
+    command = [sys.executable, "-m", "modelyard", "plan", "sweep", str(requests), "--workers", "2"]
+    command += ["--out", str(out), "-o", "json"]
+    result = out / "result.jsonl"
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as first:
+        while first.poll() is None and not (result.exists() and result.stat().st_size):
+            time.sleep(0.05)
+        first.send_signal(sent)
+        assert first.wait(60) == code
+    done = len(result.read_text(encoding="utf-8").splitlines())
+    assert 0 < done < count
+    second = subprocess.run(command, capture_output=True, check=True)
+    found = json.loads(second.stdout)
+    assert found["outcomes"] == {"result": count, "no_solution": 0, "bad": 0}
+    assert found["reused"] in (done, done - 1)
+    numbers = [json.loads(line)["number"] for line in result.read_text().splitlines()]
+    assert sorted(numbers) == list(range(1, count + 1))
