@@ -496,3 +496,11 @@ def _recompute(cells: _Cells, device: Device, style: Style) -> Recompute:
         full = Recompute.FULL if name.startswith("gpt") else Recompute.SELECTIVE
         return Recompute.NONE if "bert" in name else full
     return Recompute.FULL if style is Style.EAGER else Recompute.NONE
+
+
+def first_cells(text: str) -> tuple[str, ...]:
+    """The names in the first line of a CSV text that is not empty."""
+    for line in text.splitlines():
+        if line.strip():
+            return tuple(cell.strip() for cell in next(csv.reader([line]), []))
+    return ()
