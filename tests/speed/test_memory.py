@@ -311,6 +311,22 @@ def test_probability_falls_with_the_memory_at_hand(
     assert found.probability_over(0.0) == pytest.approx(1.0)
 
 
+@given(layouts, st.floats(0.3, 3.0))
+def test_a_device_never_shows_more_than_it_has_where_that_suffices(
+    layout: Layout, share: float
+) -> None:
+    found = estimated(columns_of(layout))
+    capacity = found.needed * share
+    seen = found.within(capacity)
+    assert (seen.bytes <= found.bytes).all()
+    assert (seen.bytes >= found.needed * (1.0 - 1e-9)).all()
+    assert seen.bytes == pytest.approx(
+        np.clip(found.bytes, found.needed, np.maximum(capacity, found.needed))
+    )
+    assert sum(seen.parts.values()) == pytest.approx(seen.bytes)
+    assert all((part >= 0.0).all() for part in seen.parts.values())
+
+
 def test_a_device_gives_less_than_its_name_says() -> None:
     small, large = (
         usable_bytes(columns_of(Layout(), precision=Precision.FP16, kind=kind))

@@ -14,7 +14,7 @@ from modelyard.plan.knowledge import Knowledge
 from modelyard.plan.request import Request
 from modelyard.plan.search import Found, loss_with_batch
 from modelyard.speed.physical.columns import Column
-from modelyard.speed.physical.memory import peak_memory
+from modelyard.speed.physical.memory import peak_memory, usable_bytes
 from modelyard.speed.physical.steps import step_times
 
 #: shares of a step or of memory below this are rounding
@@ -48,7 +48,8 @@ def _on_pool(
     pool, candidates = request.pools[place_of_pool], found.candidates
     precision = precision_on(request, pool)
     columns = columns_of(request, pool, taken(candidates.layouts, np.array(places, dtype=np.intp)))
-    steps, memory = step_times(columns, knowledge.steps), peak_memory(columns, knowledge.memory)
+    steps = step_times(columns, knowledge.steps)
+    memory = peak_memory(columns, knowledge.memory).within(usable_bytes(columns))
     peak = pool.platform.device.peak(precision) or np.inf
     price = pool.price(spot=request.spot)
     made: dict[int, Plan] = {}

@@ -52,6 +52,7 @@ def member(
 ) -> Member:
     """A member with its estimates; `columns` has one row."""
     steps, memory = step_times(columns, knowledge.steps), peak_memory(columns, knowledge.memory)
+    seen = memory.within(usable_bytes(columns))
     return Member(
         place=place,
         layout=layout,
@@ -60,8 +61,8 @@ def member(
         sequences=sequences,
         step_seconds=Interval(*(float(x[0]) for x in (steps.seconds, steps.low, steps.high))),
         step_parts={name: float(part[0]) for name, part in steps.parts.items() if part[0] > 0.0},
-        memory_bytes=Interval(*(float(x[0]) for x in (memory.bytes, memory.low, memory.high))),
-        memory_parts={name: float(part[0]) for name, part in memory.parts.items() if part[0] > 0.0},
+        memory_bytes=Interval(*(float(x[0]) for x in (seen.bytes, seen.low, seen.high))),
+        memory_parts={name: float(part[0]) for name, part in seen.parts.items() if part[0] > 0.0},
         memory_risk=float(memory.probability_over(usable_bytes(columns))[0]),
     )
 

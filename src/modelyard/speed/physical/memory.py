@@ -81,9 +81,25 @@ class MemoryEstimate:
 
         Those are part of the fragmentation, and what either the passes or the step left behind.
         """
-        passes = self.parts["activations"] + self.parts["logits"]
-        cached = np.minimum(passes, self.parts["step"])
-        return self.bytes - cached - RECLAIMED_SHARE * self.parts["fragmentation"]
+        return self.bytes - self._unused_gaps - self._unused_copies
+
+    @property
+    def _unused_gaps(self) -> Column:
+        return np.asarray(RECLAIMED_SHARE * self.parts["fragmentation"])
+
+    @property
+    def _unused_copies(self) -> Column:
+        return np.minimum(self.parts["activations"] + self.parts["logits"], self.parts["step"])
+
+    def within(self, capacity_bytes: npt.ArrayLike) -> MemoryEstimate:
+        """The peak as devices of this size show it: no more than there is, where that suffices."""
+        excess = np.maximum(self.bytes - np.asarray(capacity_bytes, dtype=np.float64), 0.0)
+        gaps = np.minimum(excess, self._unused_gaps)
+        copies = np.minimum(excess - gaps, self._unused_copies)
+        parts = dict(self.parts)
+        parts["fragmentation"] = parts["fragmentation"] - gaps
+        parts["step"] = parts["step"] - copies
+        return MemoryEstimate(bytes=self.bytes - gaps - copies, sigma=self.sigma, parts=parts)
 
     def probability_over(self, capacity_bytes: npt.ArrayLike) -> Column:
         """How probable it is that a device with this much usable memory runs out of it."""
