@@ -27,7 +27,7 @@ endif
 .DEFAULT_GOAL := help
 .PHONY: help setup test test-slow lint format types imports demo \
         bench bench-reproduce bench-simulator bench-decisions bench-yard \
-        bench-topology bench-dl2 bench-bulk docs clean distclean
+        bench-topology bench-dl2 bench-bulk bench-calibration docs clean distclean
 
 help: ## list the targets
 	awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -109,6 +109,9 @@ bench-decisions: setup ## how fast the policies decide
 
 bench-bulk: setup $(BEAM) ## requests planned per second: one by one, in process, by Beam
 	$(BIN)/python benchmarks/bulk.py
+
+bench-calibration: setup ## predicted against measured training runs on this machine, after yard calibrate
+	$(BIN)/python benchmarks/calibration.py
 
 docs: setup ## write the pages of docs/reference anew from the code
 	$(BIN)/python scripts/reference.py
