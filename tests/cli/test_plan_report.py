@@ -13,7 +13,7 @@ from modelyard.cli.plan_report import render_plan
 from modelyard.plan.answer import Answer, CurvePoint
 from modelyard.units import format_count
 
-from .answers import NASTY_NAME, answer, mixed, plan, refused, request
+from .answers import NASTY_NAME, answer, interval, mixed, plan, refused, request
 
 VOID = {"meta", "br", "hr", "img", "input", "link"}
 
@@ -108,9 +108,18 @@ def test_stacks_add_up_to_their_totals() -> None:
 
 
 def test_the_memory_of_a_device_is_marked() -> None:
-    stacks = memory_stacks([plan()])
-    assert stacks.limit == pytest.approx(100 * 80 / 100, abs=0.1)
-    assert step_stacks([plan()]).limit is None
+    assert memory_stacks([plan()]).rows[0].limit == pytest.approx(80, abs=0.1)
+    assert step_stacks([plan()]).rows[0].limit is None
+
+
+def test_parts_beyond_the_colours_are_summed_up() -> None:
+    many = {f"part{number}": 1.0 + number for number in range(20)}
+    stacks = step_stacks([plan(step_parts=many, step_seconds=interval(sum(many.values())))])
+    assert [name for name, _ in stacks.legend][-1] == "rest"
+    assert len({colour for _, colour in stacks.legend}) == len(stacks.legend) == 8
+    last = stacks.rows[0].blocks[-1]
+    whole = 100 * stacks.axis.place(sum(many.values()))
+    assert last.left + last.width == pytest.approx(whole, abs=0.05)
 
 
 def test_speed_needs_two_points_of_a_kind() -> None:

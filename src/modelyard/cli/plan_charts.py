@@ -11,12 +11,15 @@ from modelyard.cli import plan_words as say
 from modelyard.simulate.charts import LOGARITHMIC_FROM, MOST_TICKS, SIDE, Axis, Tick
 
 if TYPE_CHECKING:
-    from modelyard.plan.answer import CurvePoint, Plan
+    from modelyard.plan.answer import CurvePoint, Interval, Plan
 
-#: Colours of the page; further parts repeat them.
+#: Colours of the page. Lines beyond repeat them; parts of a stack beyond are summed up.
 COLOURS = 8
+REST = "rest"
 #: Plans whose stacks stand below each other.
 STACKS = 6
+#: Costs whose largest is less than so many times the smallest.
+CLOSE = 1.5
 #: A part that is less than this share of the longest stack cannot be seen.
 SMALLEST_BLOCK = 0.002
 
@@ -62,6 +65,8 @@ class Stack:
     #: where the range of the total lies, in per cent
     low: float
     high: float
+    #: where the memory of a device ends, in per cent; None where there is no such end
+    limit: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +75,6 @@ class Stacks:
 
     rows: tuple[Stack, ...]
     legend: tuple[tuple[str, int], ...]
-    #: where the memory of a device ends, in per cent; None where there is no such end
-    limit: float | None
     axis: Axis
 
 
@@ -102,8 +105,9 @@ def pareto(plans: Sequence[Plan], front: Sequence[Plan]) -> Pareto | None:
     if not priced:
         return None
     costs = [plan.usd.value for plan in priced if plan.usd]
-    across = amount_axis([plan.run_seconds.value for plan in priced], say.time_words, 86_400.0)
-    up = amount_axis(costs, say.money)
+    times = [plan.run_seconds.value for plan in priced]
+    across = amount_axis(times, say.time_words, _time_unit(max(times)))
+    up = _close_axis(costs) if max(costs) < CLOSE * min(costs) else amount_axis(costs, say.money)
     on_front = {id(plan) for plan in front}
     best = plans[0] if plans else None
     dots = tuple(
@@ -122,24 +126,25 @@ def pareto(plans: Sequence[Plan], front: Sequence[Plan]) -> Pareto | None:
 
 def step_stacks(plans: Sequence[Plan]) -> Stacks:
     """Where a step goes in the best plans."""
-    rows = [(_name(plan), plan.step_parts, plan.step_seconds) for plan in plans[:STACKS]]
-    high = max(interval.high for _, _, interval in rows)
-    axis = amount_axis([0.0, high], say.time_words)
-    return _stacks([(n, p, i.value, i.low, i.high) for n, p, i in rows], axis, say.time_words, None)
+    shown = plans[:STACKS]
+    axis = amount_axis([0.0, *(plan.step_seconds.high for plan in shown)], say.time_words)
+    rows = [_Row(_name(plan), plan.step_parts, plan.step_seconds, None) for plan in shown]
+    return _stacks(rows, axis, say.time_words)
 
 
 def memory_stacks(plans: Sequence[Plan]) -> Stacks:
     """Where the memory of the fullest device goes, beside what a device has."""
-    shown = plans[:STACKS]
-    capacity = max((plan.pool.platform.device.memory_bytes or 0) for plan in shown)
-    high = max(capacity, *(plan.memory_bytes.high for plan in shown))
-    axis = amount_axis([0.0, high], say.memory, 1024.0**3)
     rows = [
-        (_name(plan), plan.memory_parts, plan.memory_bytes.value, plan.memory_bytes.low,
-         plan.memory_bytes.high)
-        for plan in shown
-    ]  # fmt: skip
-    return _stacks(rows, axis, say.memory, float(capacity) or None)
+        _Row(
+            _name(plan),
+            plan.memory_parts,
+            plan.memory_bytes,
+            plan.pool.platform.device.memory_bytes,
+        )
+        for plan in plans[:STACKS]
+    ]
+    ends = [end for row in rows for end in (row.whole.high, row.limit or 0.0)]
+    return _stacks(rows, amount_axis([0.0, *ends], say.memory, 1024.0**3), say.memory)
 
 
 def speed_plot(curve: Sequence[CurvePoint]) -> SpeedPlot | None:
@@ -197,6 +202,24 @@ def amount_axis(
     )
 
 
+def _close_axis(costs: Sequence[float]) -> Axis:
+    """Costs that are nearly the same: an axis from 0 would show a level line."""
+    low, high = min(costs), max(costs)
+    step = _round_step(max(high - low, high / 100) / (MOST_TICKS - 2))
+    first, last = math.floor(low / step - 0.1), math.ceil(high / step + 0.1)
+    bare = Axis(first * step, last * step, ())
+    marks = [number * step for number in range(first, last + 1)]
+    ticks = tuple(Tick(100 * bare.place(mark), say.money(mark)) for mark in marks)
+    return Axis(bare.low, bare.high, ticks)
+
+
+def _time_unit(seconds: float) -> float:
+    """The largest of the units in which such a time is round."""
+    return next(
+        unit for unit in (86_400.0, 3_600.0, 60.0, 1.0, 1e-3) if seconds >= unit or unit < 1
+    )
+
+
 def _counts_axis(counts: Sequence[int]) -> Axis:
     """A logarithmic axis with labels at the numbers themselves."""
     bare = Axis(counts[0] / 1.1, counts[-1] * 1.1, (), logarithmic=True)
@@ -228,30 +251,47 @@ def _round_step(least: float) -> float:
     return next(step * power for step in (1.0, 2.0, 5.0, 10.0) if step * power >= least * 0.999999)
 
 
-def _stacks(
-    rows: Sequence[tuple[str, Mapping[str, float], float, float, float]],
-    axis: Axis,
-    words: Callable[[float], str],
-    limit: float | None,
-) -> Stacks:
-    names = _by_size([parts for _, parts, *_ in rows])
-    colours = {name: at % COLOURS for at, name in enumerate(names)}
-    made = []
-    for name, parts, value, low, high in rows:
-        blocks, start = [], 0.0
-        for part in (part for part in names if parts.get(part, 0.0) > 0):
-            amount = parts[part]
-            text = f"{say.part_name(part)}: {words(amount)}"
-            if amount >= SMALLEST_BLOCK * axis.high:
-                left = round(100 * axis.place(start), 2)
-                width = round(100 * axis.place(start + amount), 2) - left
-                blocks.append(Block(left, round(width, 2), colours[part], text))
-            start += amount
-        places = (round(100 * axis.place(end), 2) for end in (low, high))
-        made.append(Stack(name, words(value), tuple(blocks), *places))
-    end = None if limit is None else round(100 * axis.place(limit), 2)
-    legend = tuple((say.part_name(name), colours[name]) for name in names)
-    return Stacks(tuple(made), legend, end, axis)
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """What a stack is made of."""
+
+    name: str
+    parts: Mapping[str, float]
+    whole: Interval
+    limit: float | None
+
+
+def _stacks(rows: Sequence[_Row], axis: Axis, words: Callable[[float], str]) -> Stacks:
+    names = _by_size([row.parts for row in rows])
+    kept = names if len(names) <= COLOURS else [*names[: COLOURS - 1], REST]
+    made = [_stack(row, kept, axis, words) for row in rows]
+    legend = tuple((say.part_name(name), colour) for colour, name in enumerate(kept))
+    return Stacks(tuple(made), legend, axis)
+
+
+def _stack(row: _Row, names: Sequence[str], axis: Axis, words: Callable[[float], str]) -> Stack:
+    def per_cent(amount: float) -> float:
+        return round(100 * axis.place(amount), 2)
+
+    amounts = {name: row.parts.get(name, 0.0) for name in names}
+    if REST in amounts:
+        amounts[REST] = sum(part for name, part in row.parts.items() if name not in names)
+    blocks, start = [], 0.0
+    for colour, name in enumerate(names):
+        amount = amounts[name]
+        if amount >= SMALLEST_BLOCK * axis.high:
+            left = per_cent(start)
+            width = round(per_cent(start + amount) - left, 2)
+            blocks.append(Block(left, width, colour, f"{say.part_name(name)}: {words(amount)}"))
+        start += amount
+    return Stack(
+        name=row.name,
+        total=words(row.whole.value),
+        blocks=tuple(blocks),
+        low=per_cent(row.whole.low),
+        high=per_cent(row.whole.high),
+        limit=None if row.limit is None else per_cent(row.limit),
+    )
 
 
 def _by_size(several: Sequence[Mapping[str, float]]) -> list[str]:

@@ -197,7 +197,8 @@ def question(request: Request) -> str:
     """What was asked, in a line."""
     tuning = request.tuning
     trained = "" if not tuning.rank else f", {tuning.method} of rank {tuning.rank}"
-    pools = " or ".join(f"{pool.most:,} × {pool.kind}" for pool in request.pools)
+    joined = " and " if request.mixed else " or "
+    pools = joined.join(f"{pool.most:,} × {pool.kind}" for pool in request.pools)
     return (
         f"{request.model.name} ({count(request.model.parameters.total)} parameters{trained}), "
         f"{count(request.tokens)} tokens in sequences of {request.sequence:,}, on up to {pools}"
