@@ -198,5 +198,5 @@ def test_real_plans_do_not_depend_on_the_number_of_processes(tmp_path: Path, wor
     fields = json.loads(line)
     assert fields["id"] == "r0"
     assert fields["devices"] == 1
-    seconds = fields["training_seconds"]
+    seconds = fields["run_seconds"]
     assert 0 < seconds["low"] < seconds["value"] < seconds["high"]

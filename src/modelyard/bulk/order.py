@@ -14,9 +14,10 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from modelyard.errors import InputError, Problem, YardError
-from modelyard.plan.answer import Answer, Interval, Plan, Refusal
+from modelyard.plan.answer import Answer, Interval, Refusal, Share
 from modelyard.plan.request import Request
 from modelyard.planner.asking import Asked
+from modelyard.spec.layout import Layout
 
 ID = "id"
 #: Longer ones are no names; they would fill every line that mentions them.
@@ -164,19 +165,20 @@ def _more_problems(record: Record, ask: Ask) -> tuple[Problem, ...]:
 
 
 def _result(record: Record, answer: Answer) -> Outcome:
+    """The best plan, in the words of `yard plan -o json`, without its breakdowns."""
     plan = answer.plans[0]
-    layout = plan.layout
     fields: dict[str, object] = {
         "model": answer.request.model.name,
         "kind": plan.pool.kind,
         "devices": plan.devices,
-        "batch": layout.global_batch,
+        "batch": plan.global_batch,
         "sequence": answer.request.sequence,
-        "parallelism": _parallelism(plan),
-        "training_seconds": _interval(plan.run_seconds),
+        "layout": _layout(plan.layout),
+        "shares": [_share(share) for share in plan.shares],
+        "run_seconds": _interval(plan.run_seconds),
         "step_seconds": _interval(plan.step_seconds),
         "steps": _number(plan.steps),
-        "cost_usd": _interval(plan.usd),
+        "usd": _interval(plan.usd),
         "loss": _interval(plan.loss),
         "memory_bytes": _interval(plan.memory_bytes),
         "memory_risk": _number(plan.memory_risk),
@@ -208,8 +210,18 @@ def _no_solution(record: Record, answer: Answer) -> Outcome:
     return _outcome(Tag.NO_SOLUTION, record, fields)
 
 
-def _parallelism(plan: Plan) -> dict[str, object]:
-    layout = plan.layout
+def _share(share: Share) -> dict[str, object]:
+    """One kind's part in a run on several."""
+    return {
+        "kind": share.pool.kind,
+        "devices": share.devices,
+        "layers": share.layers,
+        "sequences": share.sequences,
+        "layout": _layout(share.layout),
+    }
+
+
+def _layout(layout: Layout) -> dict[str, object]:
     return {
         "tensor": layout.tensor,
         "pipeline": layout.pipeline,
@@ -218,8 +230,10 @@ def _parallelism(plan: Plan) -> dict[str, object]:
         "expert": layout.expert,
         "data": layout.data,
         "sharding": layout.sharding.value,
+        "shard_group": layout.shard_group,
         "micro_batch": layout.micro_batch,
         "accumulation": layout.accumulation,
+        "global_batch": layout.global_batch,
         "sequence_parallel": layout.sequence_parallel,
         "recompute": layout.recompute.value,
         "precision": layout.precision.value,

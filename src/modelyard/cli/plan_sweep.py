@@ -29,7 +29,7 @@ _BEAM_FIX = "install it: pip install 'modelyard[beam]'"
 
 @click.command(context_settings={"ignore_unknown_options": False})
 @click.argument("requests")
-@click.argument("beam_options", nargs=-1, type=click.UNPROCESSED)
+@click.argument("beam_options", nargs=-1, type=click.UNPROCESSED, metavar="[-- BEAM_OPTION…]")
 @click.option("--out", required=True, metavar="DIR", help="Folder of the outcomes.")
 @click.option(
     "--format", "kind", type=click.Choice(FORMATS), help="How REQUESTS are written, not by name."
