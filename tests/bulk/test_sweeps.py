@@ -200,3 +200,10 @@ def test_real_plans_do_not_depend_on_the_number_of_processes(tmp_path: Path, wor
     assert fields["devices"] == 1
     seconds = fields["run_seconds"]
     assert 0 < seconds["low"] < seconds["value"] < seconds["high"]
+
+
+def test_the_example_shows_every_outcome(tmp_path: Path) -> None:
+    example = Path(__file__).resolve().parents[2] / "examples" / "requests.jsonl"
+    summary = run(example, tmp_path / "out", partial(make_planner, shipped_knowledge()))
+    assert summary.counts == {Tag.RESULT: 4, Tag.NO_SOLUTION: 1, Tag.BAD: 1}
+    assert [fields["id"] for fields in summary.bad] == ["misspelt"]
