@@ -1,0 +1,1 @@
+"""Checkpoints and backups in object storage: written whole, verified, restored at any size."""

@@ -1,0 +1,1 @@
+"""How gradients of several workers become one update. One file for each way."""

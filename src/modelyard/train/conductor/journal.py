@@ -1,0 +1,153 @@
+"""The journal of a job: one line per committed step, the only memory that has to survive.
+
+Lines are handed to the operating system as they are written, so the conductor may be killed at any
+instant; against the loss of power they are forced to disk about once a second. A line cut off by
+a crash was never acknowledged to anybody and is dropped.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import msgspec
+
+from modelyard.errors import InputError
+from modelyard.train.conductor.machine import Began, Committed, Progress, RolledBack
+
+SYNC_SECONDS = 1.0
+
+
+class CommitLine(msgspec.Struct, frozen=True, tag="commit", tag_field="kind"):
+    step: int
+    generation: int
+    members: tuple[str, ...]
+    start: int
+    stop: int
+    tokens: int
+    loss: float
+    at: float
+
+
+class BackLine(msgspec.Struct, frozen=True, tag="rolled-back", tag_field="kind"):
+    step: int
+    position: int
+    at: float
+
+
+class GenerationLine(msgspec.Struct, frozen=True, tag="generation", tag_field="kind"):
+    generation: int
+    members: tuple[str, ...]
+    why: str
+    at: float
+
+
+Line = CommitLine | BackLine | GenerationLine
+
+
+class Journal:
+    """An append-only file with one writer; a second conductor on it is refused."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._encoder = msgspec.json.Encoder()
+        try:
+            self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+        except OSError as error:
+            what = f"the journal '{path}' cannot be written: {error.strerror}"
+            raise InputError(what, fix="choose another folder") from error
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(self._file)
+            what = f"another conductor keeps the journal '{path}'"
+            raise InputError(what, fix="wait for it to end, or choose another folder") from error
+        self.progress = self._recover()
+        self._synced = time.monotonic()
+
+    def write(self, entry: Committed | RolledBack | Began) -> None:
+        """Add what was decided; `OSError` when the disk does not take it, and nothing was added."""
+        data = self._encoder.encode(_line(entry)) + b"\n"
+        before = os.fstat(self._file).st_size
+        try:
+            written = os.write(self._file, data)
+        except OSError:
+            os.ftruncate(self._file, before)
+            raise
+        if written < len(data):
+            os.ftruncate(self._file, before)
+            raise OSError(f"the journal took {written} of {len(data)} bytes: the disk is full")
+        if time.monotonic() - self._synced > SYNC_SECONDS:
+            os.fdatasync(self._file)
+            self._synced = time.monotonic()
+
+    def close(self) -> None:
+        os.fdatasync(self._file)
+        os.close(self._file)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _recover(self) -> Progress:
+        """What the lines add up to, after cutting off what a crash left of the last one."""
+        text = self.path.read_bytes()
+        whole = text.rfind(b"\n") + 1
+        if whole < len(text):
+            os.ftruncate(self._file, whole)
+        step = position = generation = 0
+        for entry in _entries(text[:whole], str(self.path)):
+            if isinstance(entry, CommitLine):
+                step, position, generation = entry.step + 1, entry.stop, entry.generation
+            elif isinstance(entry, BackLine):
+                step, position = entry.step, entry.position
+            else:
+                generation = entry.generation
+        return Progress(step=step, position=position, generation=generation)
+
+
+def read_journal(path: Path) -> list[Line]:
+    """The lines of a journal, of which somebody else may be writing the next."""
+    text = path.read_bytes()
+    return list(_entries(text[: text.rfind(b"\n") + 1], str(path)))
+
+
+def _entries(text: bytes, where: str) -> Iterator[Line]:
+    decoder: msgspec.json.Decoder[Line] = msgspec.json.Decoder(Line)
+    for number, line in enumerate(text.splitlines(), start=1):
+        try:
+            yield decoder.decode(line)
+        except msgspec.DecodeError as error:
+            what = f"line {number} is not one of a journal: {error}"
+            fix = "restore the file from a backup, or begin anew in another folder"
+            raise InputError(what, where=where, fix=fix) from error
+
+
+def _line(entry: Committed | RolledBack | Began) -> Line:
+    at = time.time()
+    if isinstance(entry, RolledBack):
+        return BackLine(entry.step, entry.position, at)
+    if isinstance(entry, Began):
+        return GenerationLine(entry.generation, entry.members, entry.why, at)
+    return CommitLine(
+        entry.step,
+        entry.generation,
+        entry.members,
+        entry.start,
+        entry.stop,
+        entry.tokens,
+        entry.loss,
+        at,
+    )

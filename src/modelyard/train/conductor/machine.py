@@ -1,0 +1,411 @@
+"""The conductor's logic: events in, instructions out. No socket, file or clock is touched here.
+
+JOIN → QUORUM → VOTE → COMMIT. Members of a generation compute the same step; when all of them have
+voted, the step is committed: one record in the journal, from which the position in the data, the
+learning rate and the next step follow. A member that is lost ends the generation, and the others
+begin the next one with the same step; whoever has come meanwhile enters after a commit, so that
+nobody's work is thrown away for it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from statistics import median
+
+from msgspec import structs
+
+from modelyard.train.conductor.messages import (
+    Beat,
+    Commit,
+    Dismissed,
+    FromConductor,
+    Generation,
+    Hello,
+    Leave,
+    Next,
+    Peer,
+    Phase,
+    Trouble,
+    Vote,
+)
+
+#: Step times that the deadline of the next step is derived from.
+REMEMBERED_STEPS = 32
+#: A worker is late when its step takes longer than the median and this many times their spread.
+SPREADS = 8.0
+#: Generations that may fail one after the other, with nobody lost, before the job is stopped.
+MOST_FAILURES = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What a job wants of its conductor."""
+
+    #: samples of a step, whoever takes part
+    batch: int
+    #: committed steps after which the job is done
+    steps: int
+    #: with fewer workers training waits
+    fewest: int = 1
+    #: more than this wait as spares
+    most: int = 1_000
+    #: how long the start waits for workers beyond the fewest
+    patience_seconds: float = 2.0
+    #: the longest acceptable pause after a failure; every other time-out derives from it
+    stall_seconds: float = 1.0
+
+    @property
+    def beat_seconds(self) -> float:
+        """How often workers say that they live."""
+        return self.stall_seconds / 10.0
+
+    @property
+    def silence_seconds(self) -> float:
+        """How long nothing may be heard of a worker; a busy machine needs some of it."""
+        return self.stall_seconds * 0.6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """What is committed. Everything that survives the conductor follows from it."""
+
+    step: int = 0
+    #: samples used so far, over all epochs
+    position: int = 0
+    generation: int = 0
+
+
+# What happens.
+
+
+@dataclass(frozen=True, slots=True)
+class Came:
+    """A worker has connected and said hello."""
+
+    hello: Hello
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """A worker's connection has closed."""
+
+    worker: str
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """A member said something about the step."""
+
+    worker: str
+    message: Vote | Trouble | Beat | Leave
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Time has passed."""
+
+
+Event = Came | Lost | Said | Tick
+
+
+# What is to be done.
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    worker: str
+    message: FromConductor
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Committed:
+    """To be written to the journal before anything that follows is sent."""
+
+    step: int
+    generation: int
+    members: tuple[str, ...]
+    #: samples of the step: from `start` up to `stop`
+    start: int
+    stop: int
+    tokens: int
+    loss: float
+
+
+@dataclass(frozen=True, slots=True)
+class RolledBack:
+    """All that knew later steps are gone: training goes on from an earlier one."""
+
+    step: int
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class Began:
+    """A generation begins; in the journal, so that its number is never used again."""
+
+    generation: int
+    members: tuple[str, ...]
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Fence:
+    """Close the connection of a worker that is not counted on any more, and end its process."""
+
+    worker: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """The job is over, because it is done or because it cannot go on."""
+
+    why: str
+    done: bool
+
+
+Instruction = Send | Committed | RolledBack | Began | Fence | Finished
+
+
+@dataclass(slots=True)
+class _Worker:
+    hello: Hello
+    heard: float
+    phase: Phase = Phase.GATHERING
+    #: since when it is in that phase
+    since: float = 0.0
+    leaving: bool = False
+
+
+@dataclass(slots=True)
+class Machine:
+    """One job. `handle` is the only way in."""
+
+    settings: Settings
+    progress: Progress = field(default_factory=Progress)
+    _workers: dict[str, _Worker] = field(default_factory=dict)
+    _members: tuple[str, ...] = ()
+    _votes: dict[str, Vote] = field(default_factory=dict)
+    _waiting_since: float | None = None
+    #: where the training's position was at steps that a worker may still come back with
+    _positions: dict[int, int] = field(default_factory=dict)
+    _busy: deque[float] = field(default_factory=lambda: deque(maxlen=REMEMBERED_STEPS))
+    _failures: int = 0
+    _finished: bool = False
+
+    @property
+    def members(self) -> tuple[str, ...]:
+        """Who takes part now, by rank."""
+        return self._members
+
+    def handle(self, event: Event, now: float) -> list[Instruction]:
+        """What follows from an event at a time; times never run backwards."""
+        if self._finished:
+            return []
+        if isinstance(event, Came):
+            return list(self._came(event.hello, now))
+        if isinstance(event, Lost):
+            return list(self._lost(event.worker, now))
+        if isinstance(event, Tick):
+            return list(self._tick(now))
+        worker = self._workers.get(event.worker)
+        if worker is None:
+            return []
+        worker.heard = now
+        message = event.message
+        if isinstance(message, Leave):
+            worker.leaving = True
+            return [] if event.worker in self._members else list(self._lost(event.worker, now))
+        if event.worker not in self._members or message.generation != self.progress.generation:
+            return []
+        if isinstance(message, Beat):
+            self._enter(worker, message.phase, now)
+            return []
+        if isinstance(message, Trouble):
+            return list(self._trouble(event.worker, message, now))
+        return list(self._voted(event.worker, message, now))
+
+    # Who is there.
+
+    def _came(self, hello: Hello, now: float) -> Iterator[Instruction]:
+        self._workers[hello.worker] = _Worker(hello, heard=now, since=now)
+        if self._waiting_since is None:
+            self._waiting_since = now
+        if not self._members:
+            yield from self._gather(now, "workers have come")
+
+    def _lost(self, name: str, now: float) -> Iterator[Instruction]:
+        self._workers.pop(name, None)
+        if name in self._members:
+            self._failures = 0
+            yield from self._regroup(now, f"{name} was lost")
+
+    def _trouble(self, name: str, message: Trouble, now: float) -> Iterator[Instruction]:
+        # Nearly always the messenger of a death whose connection closes in the same moment. If
+        # nobody is lost by the next tick, the group is built again with the same members.
+        self._enter(self._workers[name], Phase.GATHERING, now)
+        self._votes.pop(name, None)
+        self._failures += 1
+        if self._failures > MOST_FAILURES * max(len(self._members), 1):
+            yield from self._stop(f"the group fails again and again: {message.what}", done=False)
+
+    def _tick(self, now: float) -> Iterator[Instruction]:
+        for name, why in list(self._silent(now)):
+            yield Fence(name, why)
+            yield from self._lost(name, now)
+        if not self._members:
+            yield from self._gather(now, "workers have come")
+        elif self._stuck(now):
+            yield from self._regroup(now, "the group failed")
+
+    def _silent(self, now: float) -> Iterator[tuple[str, str]]:
+        """Members of whom nothing is heard, or whom all others wait for beyond all measure."""
+        for name, worker in self._workers.items():
+            silent = now - worker.heard
+            if silent > self.settings.silence_seconds:
+                yield name, f"nothing was heard of it for {silent:.1f} s"
+        late = [name for name in self._members if self._late(self._workers[name], now)]
+        if 0 < len(late) < len(self._members):
+            for name in late:
+                took = now - self._workers[name].since
+                yield name, f"its step takes {took:.1f} s, and all others wait for it"
+
+    def _late(self, worker: _Worker, now: float) -> bool:
+        if worker.phase is not Phase.COMPUTING or len(self._busy) < REMEMBERED_STEPS // 4:
+            return False
+        usual = median(self._busy)
+        spread = median(abs(took - usual) for took in self._busy)
+        limit = usual + SPREADS * max(spread, usual / SPREADS) + self.settings.stall_seconds
+        return now - worker.since > limit
+
+    def _stuck(self, now: float) -> bool:
+        """Somebody reported trouble and nobody was lost."""
+        return self._failures > 0 and any(
+            self._workers[name].phase is Phase.GATHERING
+            and now - self._workers[name].since > self.settings.silence_seconds / 2.0
+            for name in self._members
+        )
+
+    # Generations.
+
+    def _gather(self, now: float, why: str) -> Iterator[Instruction]:
+        """Begin when there are enough, and nobody else is likely to come soon."""
+        ready = len(self._workers)
+        if ready < self.settings.fewest or self._waiting_since is None:
+            return
+        first = self.progress.generation == 0
+        patience = self.settings.patience_seconds if first else self.settings.stall_seconds
+        if now - self._waiting_since < patience and ready < self.settings.most:
+            return
+        yield from self._regroup(now, why)
+
+    def _regroup(self, now: float, why: str) -> Iterator[Instruction]:
+        self._votes.clear()
+        for name in [name for name, worker in self._workers.items() if worker.leaving]:
+            del self._workers[name]
+            yield Send(name, Dismissed("it asked to leave"))
+        chosen = self._chosen()
+        if len(chosen) < self.settings.fewest:
+            self._members = ()
+            self._waiting_since = now
+            return
+        yield from self._settle(chosen)
+        number = self.progress.generation + 1
+        self.progress = replace(self.progress, generation=number)
+        self._members, self._waiting_since = chosen, None
+        hellos = [self._workers[name].hello for name in chosen]
+        newest = max(range(len(hellos)), key=lambda rank: hellos[rank].applied)
+        everyone_new = hellos[newest].applied < 0
+        message = Generation(
+            number=number,
+            step=self.progress.step,
+            position=self.progress.position,
+            peers=tuple(Peer(h.worker, h.host, h.store_port, h.applied) for h in hellos),
+            source=-1 if everyone_new else newest,
+        )
+        yield Began(number, chosen, why)
+        for name in chosen:
+            self._enter(self._workers[name], Phase.GATHERING, now, again=True)
+            yield Send(name, message)
+
+    def _chosen(self) -> tuple[str, ...]:
+        """Members that are still there keep their order; those who came follow in theirs."""
+        staying = [name for name in self._members if name in self._workers]
+        others = [name for name in self._workers if name not in staying]
+        # Whoever knows more steps comes first: after a restart they carry the training on.
+        others.sort(key=lambda name: -self._workers[name].hello.applied)
+        return tuple((staying + others)[: self.settings.most])
+
+    def _settle(self, chosen: tuple[str, ...]) -> Iterator[Instruction]:
+        """Agree on the step from which to go on."""
+        for name in chosen:
+            worker = self._workers[name]
+            hello = worker.hello
+            if hello.pending >= 0:
+                # Its vote went into a commit of which it was not told, or into none.
+                applied = hello.pending + 1 if hello.pending < self.progress.step else hello.applied
+                worker.hello = structs.replace(hello, applied=applied)
+        best = max(self._workers[name].hello.applied for name in chosen)
+        if best < 0:
+            best = 0
+        if best < self.progress.step:
+            position = self._positions.get(best, best * self.settings.batch)
+            self.progress = replace(self.progress, step=best, position=position)
+            yield RolledBack(best, position)
+
+    # Steps.
+
+    def _voted(self, name: str, vote: Vote, now: float) -> Iterator[Instruction]:
+        if vote.step != self.progress.step or not math.isfinite(vote.loss):
+            return
+        self._votes[name] = vote
+        self._enter(self._workers[name], Phase.VOTED, now)
+        if len(self._votes) < len(self._members):
+            return
+        yield from self._commit(now)
+
+    def _commit(self, now: float) -> Iterator[Instruction]:
+        votes = list(self._votes.values())
+        step, start = self.progress.step, self.progress.position
+        stop = start + self.settings.batch
+        yield Committed(
+            step=step,
+            generation=self.progress.generation,
+            members=self._members,
+            start=start,
+            stop=stop,
+            tokens=sum(vote.tokens for vote in votes),
+            loss=sum(vote.loss for vote in votes) / max(sum(vote.samples for vote in votes), 1),
+        )
+        self._positions[step + 1] = stop
+        self.progress = replace(self.progress, step=step + 1, position=stop)
+        self._busy.extend(vote.busy_seconds for vote in votes)
+        self._votes.clear()
+        self._failures = 0
+        for name in self._members:
+            worker = self._workers[name]
+            worker.hello = structs.replace(worker.hello, applied=step + 1, pending=-1)
+            self._enter(worker, Phase.COMPUTING, now, again=True)
+        done = self.progress.step >= self.settings.steps
+        changes = self._chosen() != self._members or any(
+            self._workers[name].leaving for name in self._members
+        )
+        following = Next.STOP if done else Next.REGROUP if changes else Next.GO_ON
+        for name in self._members:
+            yield Send(name, Commit(self.progress.generation, step, following))
+        if done:
+            yield from self._stop("all steps are done", done=True)
+        elif changes:
+            yield from self._regroup(now, "members change")
+
+    def _stop(self, why: str, *, done: bool) -> Iterator[Instruction]:
+        self._finished = True
+        yield Finished(why, done)
+
+    def _enter(self, worker: _Worker, phase: Phase, now: float, *, again: bool = False) -> None:
+        worker.heard = max(worker.heard, now) if not again else worker.heard
+        if again or phase is not worker.phase:
+            worker.phase, worker.since = phase, now

@@ -1,0 +1,145 @@
+"""The members of one generation, connected: collectives that end when a member does.
+
+A gloo group among living processes takes milliseconds to build, so it is never repaired: each
+generation has a new one. A killed peer makes a collective fail at once; a peer that hangs does not,
+so everything is waited for together with the member's `disturbed` event, and a group with work
+in flight is left behind, with the memory that it may still write to.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from datetime import timedelta
+from typing import TypeVar
+
+import torch
+import torch.distributed as dist
+
+from modelyard.train.conductor.messages import Generation
+
+_Result = TypeVar("_Result")
+
+#: Nobody waits that long: it ends threads of groups that were left behind.
+ABANDONED_SECONDS = 60.0
+
+
+class Disturbed(Exception):
+    """The generation is over, or this group has failed: the step cannot be finished."""
+
+
+class Group:
+    """Rank and size of this worker in a generation, and sums over all of its members."""
+
+    def __init__(
+        self, backend: dist.ProcessGroup, rank: int, size: int, disturbed: threading.Event
+    ) -> None:
+        self._backend = backend
+        self.rank = rank
+        self.size = size
+        self._disturbed = disturbed
+        #: set by whatever ends a wait: finished work, or a disturbance
+        self._awake = threading.Event()
+
+    def wake(self) -> None:
+        """Let whoever waits look around: something has happened."""
+        self._awake.set()
+
+    def sum_begin(self, tensor: torch.Tensor) -> dist.Work:
+        """Start summing a tensor over all members, in place."""
+        return self._begin(lambda: self._backend.allreduce([tensor]))
+
+    def send(self, tensor: torch.Tensor, to: int) -> None:
+        """Hand a tensor to a peer; call it within `patiently`, for it may be stuck."""
+        self._backend.send([tensor], to, 0).wait()
+
+    def receive(self, tensor: torch.Tensor, source: int) -> None:
+        """Fill a tensor with what a peer sends; call it within `patiently`."""
+        self._backend.recv([tensor], source, 0).wait()
+
+    def patiently(self, call: Callable[[], _Result]) -> _Result:
+        """The result of a call that waits for peers; `Disturbed` when it cannot end any more."""
+        return _abandonable(call, self._disturbed)
+
+    def finish(self, works: list[dist.Work]) -> None:
+        """Wait until all of it is done; `Disturbed` as soon as that cannot happen any more."""
+        for work in works:
+            if self.size == 1:
+                continue
+            future = work.get_future()
+            future.add_done_callback(lambda _: self._awake.set())
+            # The future, not the work, is sure to be done when its callback is called.
+            while not future.done():
+                if self._disturbed.is_set():
+                    raise Disturbed("the members have changed")
+                self._awake.wait()
+                self._awake.clear()
+            try:
+                work.wait()
+            except RuntimeError as error:
+                raise Disturbed(str(error)) from error
+
+    def _begin(self, call: Callable[[], dist.Work]) -> dist.Work:
+        try:
+            return call()
+        except RuntimeError as error:
+            raise Disturbed(str(error)) from error
+
+
+def open_store(host: str) -> dist.TCPStore:
+    """A store of this worker's own, through which groups that it leads find each other."""
+    return dist.TCPStore(
+        host, 0, is_master=True, wait_for_workers=False, timeout=timedelta(seconds=10)
+    )
+
+
+def connect(
+    generation: Generation, worker: str, own_store: dist.TCPStore, disturbed: threading.Event
+) -> Group:
+    """The group of a generation; `Disturbed` when a member is lost meanwhile."""
+    names = [peer.worker for peer in generation.peers]
+    rank, size = names.index(worker), len(names)
+    leader = generation.peers[0]
+
+    def build() -> dist.ProcessGroup:
+        store: dist.Store = own_store
+        if rank > 0:
+            store = dist.TCPStore(
+                leader.host,
+                leader.store_port,
+                is_master=False,
+                wait_for_workers=False,
+                timeout=timedelta(seconds=10),
+            )
+        options = dist.ProcessGroupGloo._Options()
+        options._timeout = timedelta(seconds=ABANDONED_SECONDS)
+        device = dist.ProcessGroupGloo.create_device(hostname=generation.peers[rank].host)
+        options._devices = [device]
+        named = dist.PrefixStore(f"generation-{generation.number}", store)
+        return dist.ProcessGroupGloo(named, rank, size, options)
+
+    backend = _abandonable(build, disturbed)
+    return Group(backend, rank, size, disturbed)
+
+
+def _abandonable(call: Callable[[], _Result], disturbed: threading.Event) -> _Result:
+    """The result of a call that may be stuck; it is left to itself when a disturbance comes."""
+    results: list[_Result] = []
+    errors: list[Exception] = []
+    ended = threading.Event()
+
+    def run() -> None:
+        try:
+            results.append(call())
+        except Exception as error:
+            errors.append(error)
+        ended.set()
+
+    threading.Thread(target=run, name="connect", daemon=True).start()
+    # Both ends matter and an event can be waited for alone; building takes milliseconds.
+    while not ended.wait(0.005):
+        if disturbed.is_set():
+            raise Disturbed("the members have changed")
+    if errors:
+        raise Disturbed(str(errors[0])) from errors[0]
+    return results[0]
