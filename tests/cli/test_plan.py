@@ -14,6 +14,9 @@ from click.testing import CliRunner, Result
 
 from modelyard.cli.main import EXIT_MISTAKE, EXIT_NO_PLAN, yard
 from modelyard.cli.plan import SUBCOMMANDS
+from modelyard.cli.plan_options import LAUNCHERS, MOST_TOP
+from modelyard.plan.launch.launchers import LAUNCHERS as TOOLS
+from modelyard.plan.solve import MOST_PLANS
 
 #: A small question that is answered quickly.
 SMALL = ("gpt2", "--devices", "8xA100", "--tokens", "10B")
@@ -83,6 +86,31 @@ def test_what_if_shows_the_difference() -> None:
     assert "16 × A100" in done.stdout
 
 
+def test_every_launcher_is_an_option() -> None:
+    assert set(LAUNCHERS) == set(TOOLS)
+
+
+@pytest.mark.parametrize("tool", LAUNCHERS)
+def test_settings_are_printed_or_written(tool: str, tmp_path: Path) -> None:
+    printed = run(*SMALL, "--launch", tool)
+    assert printed.exit_code == 0, printed.output
+    written = run(*SMALL, "--launch", tool, "--out", str(tmp_path / "run"))
+    assert written.exit_code == 0, written.output
+    files = sorted((tmp_path / "run").iterdir())
+    assert files
+    for file in files:
+        assert str(file) in written.stdout
+        assert file.name in printed.stdout
+    made = json.loads(run(*SMALL, "--launch", tool, "-o", "json").stdout)
+    assert made["launch"]["tool"] == tool
+
+
+def test_a_launcher_that_cannot_run_what_is_pinned() -> None:
+    done = run(*SMALL, "--tensor", "2", "--launch", "fsdp")
+    assert done.exit_code == EXIT_MISTAKE
+    assert "FSDP cannot run this plan" in done.stderr
+
+
 def test_a_batch_in_tokens_is_one_in_sequences() -> None:
     tokens = json.loads(run(*SMALL, "--batch", "512k tokens", "-o", "json").stdout)
     sequences = json.loads(run(*SMALL, "--batch", "500 sequences", "-o", "json").stdout)
@@ -103,6 +131,10 @@ def test_adapters() -> None:
     assert done.exit_code == 0, done.output
     made = json.loads(done.stdout)["request"]
     assert (made["method"], made["rank"]) == ("lora", 8)
+
+
+def test_top_may_ask_for_all_plans_of_an_answer() -> None:
+    assert MOST_TOP == MOST_PLANS
 
 
 def test_pins_are_kept() -> None:

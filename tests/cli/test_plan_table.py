@@ -69,6 +69,7 @@ def test_a_narrow_screen_names_the_columns_it_left_out(
 ) -> None:
     text = shown(answer(), capsys, monkeypatch, 60)
     assert "No room for:" in text
+    assert text.count("No room for:") == 1
     assert "of peak" in text
 
 

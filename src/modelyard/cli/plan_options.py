@@ -10,6 +10,8 @@ import click
 #: Ranked plans to show where nobody says how many.
 TOP = 5
 
+#: As many as an answer has (`MOST_PLANS` of `plan/solve.py`, which takes longer to import).
+MOST_TOP = 10
 LAUNCHERS = ("yard", "fsdp", "deepspeed", "megatron")
 
 
@@ -109,7 +111,7 @@ SECTIONS: Mapping[str, Sequence[click.Option]] = {
         ),
         click.Option(
             ["--top"],
-            type=click.IntRange(1, 1000),
+            type=click.IntRange(1, MOST_TOP),
             default=TOP,
             show_default=True,
             help="Ranked plans to show.",

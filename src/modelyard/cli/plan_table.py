@@ -47,7 +47,7 @@ class Column:
 def print_answer(answer: Answer, *, top: int) -> None:
     """Everything but the next commands."""
     width = text_width()
-    _echo(say.question(answer.request), width)
+    echo_folded(say.question(answer.request), width)
     click.echo()
     if answer.refusal is not None:
         _print_refusal(answer.refusal, width)
@@ -68,7 +68,7 @@ def text_width() -> int:
 
 
 def _print_best(answer: Answer, best: Plan, width: int) -> None:
-    _echo(say.headline(best), width)
+    echo_folded(say.headline(best), width)
     peak = f"{say.percent(best.model_flops_share)} of the peak rate"
     for line in (
         *say.division(best),
@@ -77,7 +77,7 @@ def _print_best(answer: Answer, best: Plan, width: int) -> None:
         say.price(best, spot=answer.request.spot),
     ):
         if line:
-            _echo(line, width, indent=INDENT)
+            echo_folded(line, width, indent=INDENT)
 
 
 def _goodput(best: Plan) -> str:
@@ -90,13 +90,13 @@ def _goodput(best: Plan) -> str:
 def print_breakdown(best: Plan, width: int) -> None:
     """Where a step and the memory of the fullest device go, as bars."""
     click.echo()
-    _echo(f"A step: {say.time_interval(best.step_seconds)}", width)
+    echo_folded(f"A step: {say.time_interval(best.step_seconds)}", width)
     for line in bars(best.step_parts, width, say.time_words):
         click.echo(line)
     capacity = best.pool.platform.device.memory_bytes
     of = f" of {say.memory(capacity)}" if capacity else ""
     click.echo()
-    _echo(f"Memory, fullest device: {say.memory_interval(best.memory_bytes)}{of}", width)
+    echo_folded(f"Memory, fullest device: {say.memory_interval(best.memory_bytes)}{of}", width)
     for line in bars(best.memory_parts, width, say.memory, whole=capacity):
         click.echo(line)
 
@@ -152,7 +152,7 @@ def _print_ranked(plans: Sequence[Plan]) -> None:
     print_columns(ranked_columns(plans))
 
 
-def print_columns(columns: Sequence[Column]) -> None:
+def print_columns(columns: Sequence[Column], *, name_missing: bool = True) -> None:
     """As many columns as there is room for; what is left out is named below."""
     shown = list(columns)
     while len(shown) > 2 and sum(column.width for column in shown) > screen_width():
@@ -164,15 +164,15 @@ def print_columns(columns: Sequence[Column]) -> None:
         numbers=[column.title for column in shown if column.number],
     )
     missing = [column.title for column in columns if column not in shown]
-    if missing:
-        _echo(f"No room for: {', '.join(missing)}. -o json has everything.", text_width())
+    if missing and name_missing:
+        echo_folded(f"No room for: {', '.join(missing)}. -o json has everything.", text_width())
 
 
-def ranked_columns(plans: Sequence[Plan], first: str = "#") -> list[Column]:
-    """Columns of a table of plans; a degree that is 1 in all of them has none."""
+def ranked_columns(plans: Sequence[Plan]) -> list[Column]:
+    """Columns of a table of plans; what is the same in all of them has none where it is usual."""
     layouts = [plan.layout for plan in plans]
     columns = [
-        Column(first, tuple(str(rank) for rank in range(1, len(plans) + 1)), 0),
+        Column("#", tuple(str(rank) for rank in range(1, len(plans) + 1)), 0),
         Column("devices", tuple(say.devices(plan) for plan in plans), 0),
         Column("time", tuple(say.time_words(plan.run_seconds.value) for plan in plans), 0),
         Column("cost", tuple(say.money(plan.usd.value) if plan.usd else "?" for plan in plans), 1),
@@ -202,15 +202,20 @@ def ranked_columns(plans: Sequence[Plan], first: str = "#") -> list[Column]:
     if len({found.precision for found in layouts}) > 1:
         kinds = tuple(str(found.precision) for found in layouts)
         columns.append(Column("precision", kinds, 9, number=False))
-    return [column for column in columns if any(column.cells)]
+    # The loss is that of the tokens, so it is mostly the same for all; it stands at the top.
+    return [
+        column
+        for column in columns
+        if any(column.cells) and (column.title != "loss" or len(set(column.cells)) > 1)
+    ]
 
 
 def _print_reasons(answer: Answer, best: Plan, width: int) -> None:
     click.echo()
-    _echo(f"Bound by {best.binding}: {best.why}", width)
+    echo_folded(f"Bound by {best.binding}: {best.why}", width)
     if answer.runner_up is not None:
         loser = answer.runner_up
-        _echo(f"Runner-up ({say.divided(loser.plan)}): {loser.why}", width)
+        echo_folded(f"Runner-up ({say.divided(loser.plan)}): {loser.why}", width)
 
 
 def _print_front(answer: Answer) -> None:
@@ -220,8 +225,8 @@ def _print_front(answer: Answer) -> None:
     shown = spread(front, FRONT_SHOWN)
     more = "" if len(shown) == len(front) else f", {len(shown)} of {len(front)}"
     click.echo()
-    _echo(f"Cost against time: nothing is both cheaper and faster{more}", text_width())
-    print_columns(ranked_columns(shown, first="#"))
+    echo_folded(f"Cost against time: nothing is both cheaper and faster{more}", text_width())
+    print_columns(ranked_columns(shown), name_missing=False)
 
 
 def spread(front: Sequence[Plan], most: int) -> list[Plan]:
@@ -242,26 +247,26 @@ def _print_curve(curve: Sequence[CurvePoint], width: int) -> None:
             f"{point.devices:,}: {say.count(point.tokens_per_second)}" for point in shown
         )
         click.echo()
-        _echo(f"Tokens per second by number of {kind}: {words}", width)
+        echo_folded(f"Tokens per second by number of {kind}: {words}", width)
 
 
 def _print_refusal(refusal: Refusal, width: int) -> None:
-    _echo(f"No plan keeps the limits. Bound by {refusal.binding}: {refusal.why}", width)
+    echo_folded(f"No plan keeps the limits. Bound by {refusal.binding}: {refusal.why}", width)
 
 
 def _print_searched(answer: Answer, width: int) -> None:
     searched = answer.searched
     click.echo()
     for note in answer.notes:
-        _echo(f"note: {note}", width)
-    _echo(
+        echo_folded(f"note: {note}", width)
+    echo_folded(
         f"{searched.enumerated:,} layouts looked at, {searched.fitting:,} probably fit, "
         f"{searched.kept:,} keep the limits. Ranges hold four times out of five.",
         width,
     )
 
 
-def _echo(text: str, width: int, indent: str = "") -> None:
+def echo_folded(text: str, width: int, indent: str = "") -> None:
     """A paragraph, folded to the width."""
     lines = textwrap.wrap(
         text,

@@ -50,8 +50,9 @@ def other_worlds(changes: Sequence[str], asked: Asked) -> dict[str, Asked]:
 
 def print_worlds(answer: Answer, others: Mapping[str, Answer]) -> None:
     """The best plan of each world below that of this one, with the differences."""
-    from modelyard.cli.plan_table import Column, print_columns
+    from modelyard.cli.plan_table import Column, echo_folded, print_columns, text_width
 
+    width = text_width()
     worlds = {NOW: answer, **others}
     best = [world.plans[0] if world.plans else None for world in worlds.values()]
     now = best[0]
@@ -69,9 +70,11 @@ def print_worlds(answer: Answer, others: Mapping[str, Answer]) -> None:
     print_columns([column for column in columns if any(column.cells)])
     for change, world in others.items():
         if world.refusal is not None:
-            click.echo(f"{change}: no plan. Bound by {world.refusal.binding}: {world.refusal.why}")
+            words = f"no plan. Bound by {world.refusal.binding}: {world.refusal.why}"
+            echo_folded(f"{change}: {words}", width)
         elif world.plans:
-            click.echo(f"{change}: bound by {world.plans[0].binding}: {world.plans[0].why}")
+            first = world.plans[0]
+            echo_folded(f"{change}: bound by {first.binding}: {first.why}", width)
 
 
 def _time(plan: Plan | None) -> str:
