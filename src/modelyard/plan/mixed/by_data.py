@@ -22,7 +22,7 @@ from modelyard.plan.candidates import (
     taken,
 )
 from modelyard.plan.knowledge import Knowledge
-from modelyard.plan.mixed.effort import Effort
+from modelyard.plan.mixed.effort import Effort, counts_below
 from modelyard.plan.mixed.team import Member, Team, member
 from modelyard.plan.request import Request
 from modelyard.plan.space import (
@@ -80,8 +80,7 @@ def teams_by_data(request: Request, knowledge: Knowledge, batch: int, effort: Ef
         for profile, share in zip(profiles, shares, strict=True)
         if share > 0
     )
-    extra = _exchange(request, members)
-    return [Team(members=members, batch=batch, extra_seconds=extra)]
+    return [Team(members=members, batch=batch)]
 
 
 def best_shares(seconds: Sequence[Column], total: int) -> list[int] | None:
@@ -128,13 +127,13 @@ def _profile(
         return None
     if effort.beam is not None:
         seconds, _ = speeds(request, pool, every, knowledge)
-        rate = every.data * every.micro_batch * every.accumulation / seconds
-        every = taken(every, np.argsort(-rate, kind="stable")[: effort.beam])
+        every = taken(every, _promising(every, seconds, effort.beam))
     shared = _shares(every, batch, expected, effort)
     layouts, _, _ = fitting(request, pool, shared, knowledge)
     if not layouts.tensor.size:
         return None
     seconds, _ = speeds(request, pool, layouts, knowledge)
+    seconds = seconds + _exchange(request, pool, layouts)
     share = (layouts.data * layouts.micro_batch * layouts.accumulation).astype(np.int64)
     order = np.lexsort((devices_of(layouts), seconds, share))
     first = order[np.unique(share[order], return_index=True)[1]]
@@ -143,6 +142,18 @@ def _profile(
     row[share[first]] = first
     by_share[0] = 0.0
     return _Profile(place=place, seconds=by_share, row=row, layouts=layouts)
+
+
+def _promising(layouts: LayoutColumns, seconds: Column, beam: int) -> Whole:
+    """The fastest layout for each number of sequences that a kind takes at once, best first.
+
+    Shares are multiples of that number, so fast layouts that all take the same number may leave a
+    batch that no shares sum up to.
+    """
+    unit = layouts.data * layouts.micro_batch
+    order = np.argsort(seconds / (unit * layouts.accumulation), kind="stable")
+    first = np.unique(unit[order], return_index=True)[1]
+    return order[np.sort(first)[:beam]].astype(np.int64)
 
 
 def _replicas(
@@ -213,9 +224,7 @@ def _counts(most: int, effort: Effort) -> list[int]:
         return []
     if effort.counts is None:
         return list(range(most, 0, -1))
-    halves = [most >> k for k in range(most.bit_length())]
-    powers = [2**k for k in range(most.bit_length())]
-    return sorted({*halves, *powers}, reverse=True)[: effort.counts]
+    return counts_below(most, effort.counts)
 
 
 def _levels(
@@ -249,30 +258,26 @@ def _shares(layouts: LayoutColumns, batch: int, expected: float, effort: Effort)
 def _member(request: Request, knowledge: Knowledge, profile: _Profile, share: int) -> Member:
     pool, row = request.pools[profile.place], int(profile.row[share])
     layout = layout_at(profile.layouts, row, precision_on(request, pool))
+    chosen = taken(profile.layouts, slice(row, row + 1))
     return member(
-        columns_of(request, pool, taken(profile.layouts, slice(row, row + 1))),
+        columns_of(request, pool, chosen),
         knowledge,
         place=profile.place,
         layout=layout,
         stages=layout.pipeline,
         layers=request.model.all_layers // layout.pipeline,
         sequences=share,
+        exchange_seconds=float(_exchange(request, pool, chosen)[0]),
     )
 
 
-def _exchange(request: Request, members: Sequence[Member]) -> float:
-    """Seconds to bring gradients of the kinds together, each device sending its own part."""
-    slowest = 0.0
-    for each in members:
-        pool = request.pools[each.place]
-        layout = each.layout
-        parts = layout.tensor * layout.pipeline * layout.data
-        width = COMPUTE_BYTES[precision_on(request, pool)]
-        sent = 2.0 * (len(members) - 1) / len(members) * max(width, 2.0)
-        bytes_each = sent * request.tuning.trainable / parts
-        link = pool.platform.across_per_device
-        slowest = max(slowest, bytes_each / link + pool.platform.across_latency)
-    return slowest
+def _exchange(request: Request, pool: Pool, layouts: LayoutColumns) -> Column:
+    """Seconds to bring gradients of all kinds together, each device sending its own part."""
+    kinds = len(request.pools)
+    width = max(COMPUTE_BYTES[precision_on(request, pool)], 2.0)
+    sent = 2.0 * (kinds - 1) / kinds * width * request.tuning.trainable
+    seconds: Column = sent / (devices_of(layouts) * pool.platform.across_per_device)
+    return seconds + pool.platform.across_latency
 
 
 def _strength(request: Request, pool: Pool) -> float:

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from modelyard.plan.candidates import columns_of, layout_at, precision_on
 from modelyard.plan.knowledge import Knowledge
-from modelyard.plan.mixed.effort import Effort
+from modelyard.plan.mixed.effort import Effort, counts_below
 from modelyard.plan.mixed.team import Member, Team, member
 from modelyard.plan.request import Request
 from modelyard.plan.space import MOST_MICRO_TOKENS, divisors, pipeline_choices, tensor_choices
@@ -96,7 +96,7 @@ def _best(
         _member(request, knowledge, pair[0], best, "first", batch),
         _member(request, knowledge, pair[1], best, "second", batch),
     )
-    return Team(members=members, batch=batch, extra_seconds=0.0)
+    return Team(members=members, batch=batch)
 
 
 def _promising(sides: list[Rows], risk: float, effort: Effort) -> npt.NDArray[np.intp]:
@@ -145,7 +145,7 @@ def _stages(most: int, effort: Effort) -> list[int]:
         return []
     if effort.counts is None:
         return list(range(1, most + 1))
-    return sorted({most >> k for k in range(most.bit_length())}, reverse=True)[: effort.counts]
+    return counts_below(most, effort.counts)
 
 
 def _with_layers(request: Request, rows: Rows, rates: tuple[Column, Column], window: int) -> Rows:

@@ -19,5 +19,13 @@ class Effort:
 
 #: the fastest layout of each kind, and shares by its speed
 GREEDY = Effort(beam=1, window=0, counts=1)
-BEAM = Effort(beam=24, window=3, counts=4)
+BEAM = Effort(beam=48, window=3, counts=12)
 EVERYTHING = Effort(beam=None, window=None, counts=None)
+
+
+def counts_below(most: int, wanted: int) -> list[int]:
+    """`wanted` numbers up to `most`, largest first: itself, powers of two, and those just below."""
+    powers = {2**k for k in range(most.bit_length())} | {most}
+    chosen = sorted(powers, reverse=True)[:wanted]
+    near = [count for count in range(most, 0, -1) if count not in chosen]
+    return sorted([*chosen, *near[: max(wanted - len(chosen), 0)]], reverse=True)

@@ -21,8 +21,6 @@ from modelyard.plan.request import Limits, Request
 from modelyard.plan.search import critical_of, loss_with_batch
 from modelyard.spec.devices import Precision
 
-#: the part of a step in which the kinds exchange gradients
-BETWEEN_KINDS = "between kinds"
 _COMMON = (Precision.BF16, Precision.FP16, Precision.TF32, Precision.FP32)
 
 
@@ -71,7 +69,7 @@ def _common_precision(request: Request) -> Precision | None:
 def _plan(request: Request, knowledge: Knowledge, team: Team) -> Plan:
     slowest = team.slowest
     fullest = max(team.members, key=lambda each: each.memory_risk)
-    step = _shifted(slowest.step_seconds, team.extra_seconds)
+    step = slowest.step_seconds
     steps = float(max(np.ceil(request.tokens / (team.batch * request.sequence)), 1.0))
     between = _between_failures(request, team)
     useful = 1.0 if between is None else float(goodput(np.array([between]), request.reliability)[0])
@@ -82,14 +80,11 @@ def _plan(request: Request, knowledge: Knowledge, team: Team) -> Plan:
         for each in team.members
     )
     estimate = loss_with_batch(request, knowledge, team.batch, critical_of(request, knowledge))
-    parts = dict(slowest.step_parts)
-    if team.extra_seconds:
-        parts[BETWEEN_KINDS] = team.extra_seconds
     return Plan(
         pool=request.pools[slowest.place],
         layout=slowest.layout,
         step_seconds=step,
-        step_parts=parts,
+        step_parts=slowest.step_parts,
         memory_bytes=fullest.memory_bytes,
         memory_parts=fullest.memory_parts,
         memory_risk=fullest.memory_risk,
@@ -170,7 +165,3 @@ def _keeps(plan: Plan, limits: Limits) -> bool:
 
 def _scaled(interval: Interval, factor: float) -> Interval:
     return Interval(interval.value * factor, interval.low * factor, interval.high * factor)
-
-
-def _shifted(interval: Interval, more: float) -> Interval:
-    return Interval(interval.value + more, interval.low + more, interval.high + more)

@@ -12,6 +12,9 @@ from modelyard.speed.physical.columns import Columns
 from modelyard.speed.physical.memory import peak_memory, usable_bytes
 from modelyard.speed.physical.steps import step_times
 
+#: the part of a step in which kinds exchange gradients
+BETWEEN_KINDS = "between kinds"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Member:
@@ -49,9 +52,14 @@ def member(
     stages: int,
     layers: int,
     sequences: int,
+    exchange_seconds: float = 0.0,
 ) -> Member:
-    """A member with its estimates; `columns` has one row."""
+    """A member with its estimates; `columns` has one row, the exchange is with other kinds."""
     steps, memory = step_times(columns, knowledge.steps), peak_memory(columns, knowledge.memory)
+    parts = {name: float(part[0]) for name, part in steps.parts.items() if part[0] > 0.0}
+    if exchange_seconds:
+        parts[BETWEEN_KINDS] = exchange_seconds
+    times = (float(column[0]) for column in (steps.seconds, steps.low, steps.high))
     seen = memory.within(usable_bytes(columns))
     return Member(
         place=place,
@@ -59,8 +67,8 @@ def member(
         stages=stages,
         layers=layers,
         sequences=sequences,
-        step_seconds=Interval(*(float(x[0]) for x in (steps.seconds, steps.low, steps.high))),
-        step_parts={name: float(part[0]) for name, part in steps.parts.items() if part[0] > 0.0},
+        step_seconds=Interval(*(time + exchange_seconds for time in times)),
+        step_parts=parts,
         memory_bytes=Interval(*(float(x[0]) for x in (seen.bytes, seen.low, seen.high))),
         memory_parts={name: float(part[0]) for name, part in seen.parts.items() if part[0] > 0.0},
         memory_risk=float(memory.probability_over(usable_bytes(columns))[0]),
@@ -69,17 +77,15 @@ def member(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Team:
-    """Members that work on one step together; it takes as long as the slowest, and `extra`."""
+    """Members that work on one step together; it takes as long as the slowest."""
 
     members: tuple[Member, ...]
     #: sequences of the step
     batch: int
-    #: seconds that the kinds need to bring their gradients together
-    extra_seconds: float
 
     @property
     def seconds(self) -> float:
-        return max(member.seconds for member in self.members) + self.extra_seconds
+        return self.slowest.seconds
 
     @property
     def slowest(self) -> Member:
