@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,7 +14,7 @@ from click.testing import CliRunner, Result
 
 from modelyard import __version__
 from modelyard.cli.main import VERBS, LazyGroup, Verb, yard
-from modelyard.errors import YardError
+from modelyard.errors import InputError, Problem, YardError
 
 #: What makes a start slow; `yard --help` needs none of it.
 HEAVY = ("jinja2", "matplotlib", "numpy", "pydantic", "rich", "scipy", "yaml")
@@ -133,3 +134,55 @@ def test_reader_that_goes_away_is_no_drama(arguments: list[str]) -> None:
         complaint = process.stderr.read()
     assert complaint == ""
     assert process.returncode == 1
+
+
+def test_a_full_disk_is_one_line_and_no_traceback() -> None:
+    # A process, because the failure comes when buffers are flushed. The device is only written to.
+    for arguments in (["--help"], ["devices"], ["plan", "--help"]):
+        with open("/dev/full", "w", encoding="utf-8") as full:
+            done = subprocess.run(
+                [sys.executable, "-m", "modelyard", *arguments],
+                stdout=full,
+                stderr=subprocess.PIPE,
+                text=True,
+                check=False,
+                timeout=60,
+            )
+        assert done.returncode == 1
+        assert done.stderr == "error: the output cannot be written: No space left on device\n"
+
+
+@pytest.mark.parametrize("redirection", [">&-", ">&- 2>&-", "2>&-", "<&-"])
+def test_closed_streams_are_no_drama(redirection: str) -> None:
+    # A shell, because it can start a program without a stream.
+    command = f'"{sys.executable}" -m modelyard devices {redirection}'
+    done = subprocess.run(
+        ["sh", "-c", command], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.returncode == 0
+    assert done.stderr == ""
+
+
+def test_an_output_that_knows_few_characters_still_gets_an_answer() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "modelyard", "plan", "--help"],
+        capture_output=True,
+        check=False,
+        timeout=60,
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},
+    )
+    assert done.returncode == 0, done.stderr
+    assert b"encoder?decoders" in done.stdout
+
+
+def test_a_fix_of_several_lines_stands_below_its_mistake(run_verb: Run) -> None:
+    def act() -> None:
+        problems = (Problem("the barn is locked", fix="write\nopen: yes"), Problem("it rains"))
+        raise InputError("the barn is locked", problems=problems)
+
+    lines = run_verb(act).stderr.splitlines()
+    assert lines == [
+        "error: the barn is locked. Fix: write",
+        "       open: yes",
+        "error: it rains",
+    ]

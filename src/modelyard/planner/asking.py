@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeVar, cast
 
 from modelyard.errors import InputError, Problem, UnknownName
+from modelyard.planner.knowledge import is_table
 from modelyard.planner.options import SHAPE, Options
 from modelyard.planner.pools import calibration_of, pools_of
 from modelyard.planner.shape import NEEDED, model_of_numbers, words_of
@@ -187,8 +188,12 @@ class _Form:
         if "devices" in self.options and "cluster" in self.options:
             self.refuse("cluster", "devices are given as well", "keep one of them")
         # A calibrated machine is there even when nobody names it.
-        nothing = HERE if self.calibration is not None else ""
+        nothing = HERE if self._names_calibration() else ""
         return self.options.get("devices", self.options.get("cluster", nothing))
+
+    def _names_calibration(self) -> bool:
+        path = self.options.get("calibration")
+        return path is not None and not is_table(str(path))
 
     def _method_words(self) -> dict[str, object]:
         ranks = [name for name in ("lora", "qlora") if name in self.options]
@@ -212,6 +217,9 @@ class _Form:
         return model_of_numbers(shape)
 
     def _load_pools(self, text: str) -> tuple[Pool, ...]:
+        if self._names_calibration() and self.calibration is None:
+            # What the devices are nobody knows, and why is said already: any will do until then.
+            return pools_of("1xA100", "", self.prices, None)
         return pools_of(
             text if "devices" in self.options else "",
             "" if "devices" in self.options else str(self.options.get("cluster", "")),
