@@ -201,6 +201,8 @@ class Member:
             for text in lines:
                 message = from_conductor(text)
                 if isinstance(message, Dismissed):
+                    if message.again:
+                        return
                     raise Dismissal(message.why)
                 with self._changed:
                     self._connected = True

@@ -36,6 +36,9 @@ from modelyard.train.conductor.messages import (
 REMEMBERED_STEPS = 32
 #: A worker is late when its step takes longer than the median and this many times their spread.
 SPREADS = 8.0
+#: Pauses between messages of one worker that are remembered, and how many times the longest of
+#: them nothing may be heard: on a busy machine everybody is late, and nobody is dead.
+REMEMBERED_PAUSES, PAUSES = 256, 3.0
 #: Generations that may fail one after the other, with nobody lost, before the job is stopped.
 MOST_FAILURES = 5
 
@@ -193,6 +196,7 @@ class Machine:
     #: where the training's position was at steps that a worker may still come back with
     _positions: dict[int, int] = field(default_factory=dict)
     _busy: deque[float] = field(default_factory=lambda: deque(maxlen=REMEMBERED_STEPS))
+    _pauses: deque[float] = field(default_factory=lambda: deque(maxlen=REMEMBERED_PAUSES))
     _failures: int = 0
     _finished: bool = False
 
@@ -214,11 +218,12 @@ class Machine:
         worker = self._workers.get(event.worker)
         if worker is None:
             return []
+        self._pauses.append(now - worker.heard)
         worker.heard = now
         message = event.message
         if isinstance(message, Leave):
             worker.leaving = True
-            return [] if event.worker in self._members else list(self._lost(event.worker, now))
+            return [] if event.worker in self._members else list(self._let_go())
         if event.worker not in self._members or message.generation != self.progress.generation:
             return []
         if isinstance(message, Beat):
@@ -262,10 +267,11 @@ class Machine:
             yield from self._regroup(now, "the group failed")
 
     def _silent(self, now: float) -> Iterator[tuple[str, str]]:
-        """Members of whom nothing is heard, or whom all others wait for beyond all measure."""
+        """Workers of whom nothing is heard, and members for whom all others wait beyond measure."""
+        limit = max(self.settings.silence_seconds, PAUSES * max(self._pauses, default=0.0))
         for name, worker in self._workers.items():
             silent = now - worker.heard
-            if silent > self.settings.silence_seconds:
+            if silent > limit:
                 yield name, f"nothing was heard of it for {silent:.1f} s"
         late = [name for name in self._members if self._late(self._workers[name], now)]
         if 0 < len(late) < len(self._members):
@@ -304,9 +310,7 @@ class Machine:
 
     def _regroup(self, now: float, why: str) -> Iterator[Instruction]:
         self._votes.clear()
-        for name in [name for name, worker in self._workers.items() if worker.leaving]:
-            del self._workers[name]
-            yield Send(name, Dismissed("it asked to leave"))
+        yield from self._let_go()
         chosen = self._chosen()
         if len(chosen) < self.settings.fewest:
             self._members = ()
@@ -330,6 +334,12 @@ class Machine:
         for name in chosen:
             self._enter(self._workers[name], Phase.GATHERING, now, again=True)
             yield Send(name, message)
+
+    def _let_go(self) -> Iterator[Instruction]:
+        """Dismiss those who asked for it."""
+        for name in [name for name, worker in self._workers.items() if worker.leaving]:
+            del self._workers[name]
+            yield Send(name, Dismissed("it asked to leave", again=False))
 
     def _chosen(self) -> tuple[str, ...]:
         """Members that are still there keep their order; those who came follow in theirs."""
@@ -406,6 +416,5 @@ class Machine:
         yield Finished(why, done)
 
     def _enter(self, worker: _Worker, phase: Phase, now: float, *, again: bool = False) -> None:
-        worker.heard = max(worker.heard, now) if not again else worker.heard
         if again or phase is not worker.phase:
             worker.phase, worker.since = phase, now

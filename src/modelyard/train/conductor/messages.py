@@ -111,9 +111,11 @@ class Commit(msgspec.Struct, frozen=True, tag="commit"):
 
 
 class Dismissed(msgspec.Struct, frozen=True, tag="dismissed"):
-    """The conductor does not count on this worker any more; it may come again as a new one."""
+    """The conductor does not count on this worker any more."""
 
     why: str
+    #: whether it is welcome to come again
+    again: bool
 
 
 FromWorker = Hello | Vote | Trouble | Beat | Leave

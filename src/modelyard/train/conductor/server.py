@@ -119,8 +119,9 @@ class Server:
                 if self._writers.get(worker) is not writer:
                     return
                 self._heard(worker, from_worker(text))
-        except (OSError, ValueError, TimeoutError, msgspec.DecodeError):
-            # A broken line is a broken worker: closing the connection says so to both sides.
+        except (OSError, ValueError, TimeoutError, msgspec.DecodeError, asyncio.CancelledError):
+            # A broken line is a broken worker: closing the connection says so to both sides. And
+            # the end of the server is the end of all connections.
             pass
         finally:
             writer.close()
@@ -144,7 +145,7 @@ class Server:
             self._journal.write(instruction)
         elif isinstance(instruction, Fence):
             if (writer := self._writers.pop(instruction.worker, None)) is not None:
-                writer.write(line(Dismissed(instruction.why)))
+                writer.write(line(Dismissed(instruction.why, again=True)))
                 writer.close()
         else:
             self.outcome = instruction

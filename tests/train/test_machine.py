@@ -1,0 +1,346 @@
+"""The conductor's logic under every sequence of arrivals, deaths, hangs and votes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from modelyard.train.conductor.machine import (
+    Began,
+    Came,
+    Committed,
+    Event,
+    Fence,
+    Finished,
+    Instruction,
+    Lost,
+    Machine,
+    Progress,
+    RolledBack,
+    Said,
+    Send,
+    Settings,
+    Tick,
+)
+from modelyard.train.conductor.messages import (
+    Beat,
+    Commit,
+    Dismissed,
+    Generation,
+    Hello,
+    Leave,
+    Next,
+    Phase,
+    Trouble,
+    Vote,
+)
+
+BATCH = 12
+
+
+@dataclass
+class Worker:
+    """A worker as the protocol wants it, without any computing."""
+
+    name: str
+    applied: int = -1
+    pending: int = -1
+    generation: Generation | None = None
+    step: int = -1
+    hung: bool = False
+
+    def hello(self) -> Hello:
+        return Hello("secret", self.name, "node", "127.0.0.1", 1, self.applied, self.pending)
+
+    def hear(self, message: object) -> None:
+        if isinstance(message, Generation):
+            rank = [peer.worker for peer in message.peers].index(self.name)
+            if 0 <= self.pending < message.step and self.applied == self.pending:
+                self.applied = self.pending + 1
+            # Whoever is behind is known to be, and is healed from somebody who is not. Before the
+            # first commit all take what the first of them has.
+            if message.source >= 0:
+                assert message.peers[message.source].applied == message.step
+                if message.peers[rank].applied == message.step:
+                    assert self.applied == message.step
+            self.applied, self.pending, self.step = message.step, -1, message.step
+            self.generation = message
+        elif isinstance(message, Commit):
+            assert self.generation is not None
+            if message.generation == self.generation.number:
+                assert message.step == self.pending == self.applied
+                self.applied, self.pending, self.step = message.step + 1, -1, message.step + 1
+                if message.next is not Next.GO_ON:
+                    self.generation = None
+
+    def vote(self) -> Vote | None:
+        if self.generation is None or self.pending >= 0:
+            return None
+        self.pending = self.step
+        return Vote(self.generation.number, self.step, 1.0, BATCH, 0, 0.1)
+
+
+@dataclass
+class World:
+    """Workers and a conductor that can all die, and the journal that cannot."""
+
+    wanted: Settings
+    now: float = 0.0
+    workers: dict[str, Worker] = field(default_factory=dict)
+    journal: list[Instruction] = field(default_factory=list)
+    born: int = 0
+    finished: Finished | None = None
+
+    def __post_init__(self) -> None:
+        self.machine = Machine(self.wanted)
+
+    def happen(self, event: Event) -> None:
+        for instruction in self.machine.handle(event, self.now):
+            if isinstance(instruction, Send):
+                worker = self.workers.get(instruction.worker)
+                if worker is not None and isinstance(instruction.message, Dismissed):
+                    del self.workers[worker.name]
+                elif worker is not None and not worker.hung:
+                    worker.hear(instruction.message)
+            elif isinstance(instruction, Fence):
+                self.workers.pop(instruction.worker, None)
+            elif isinstance(instruction, Finished):
+                self.finished = instruction
+            else:
+                self.journal.append(instruction)
+
+    def join(self) -> None:
+        self.born += 1
+        worker = Worker(f"w{self.born}")
+        self.workers[worker.name] = worker
+        self.happen(Came(worker.hello()))
+
+    def kill(self, name: str) -> None:
+        del self.workers[name]
+        self.happen(Lost(name))
+
+    def vote(self, name: str) -> None:
+        vote = self.workers[name].vote()
+        if vote is not None and not self.workers[name].hung:
+            self.happen(Said(name, vote))
+
+    def restart(self) -> None:
+        """The conductor dies and comes back with its journal; workers introduce themselves."""
+        progress = Progress()
+        for entry in self.journal:
+            if isinstance(entry, Committed):
+                progress = Progress(
+                    step=entry.step + 1, position=entry.stop, generation=entry.generation
+                )
+            elif isinstance(entry, RolledBack):
+                progress = Progress(
+                    step=entry.step, position=entry.position, generation=progress.generation
+                )
+            elif isinstance(entry, Began):
+                progress = Progress(
+                    step=progress.step,
+                    position=progress.position,
+                    generation=entry.generation,
+                )
+        self.machine = Machine(self.wanted, progress)
+        for worker in list(self.workers.values()):
+            if not worker.hung:
+                self.happen(Came(worker.hello()))
+
+    def pass_time(self, seconds: float) -> None:
+        ticks = max(1, round(seconds / self.wanted.beat_seconds))
+        for _ in range(ticks):
+            self.now += self.wanted.beat_seconds
+            for worker in list(self.workers.values()):
+                if not worker.hung:
+                    number = worker.generation.number if worker.generation else 0
+                    self.happen(Said(worker.name, Beat(number, Phase.REDUCING)))
+            self.happen(Tick())
+
+    def committed(self) -> Iterator[Committed]:
+        return (entry for entry in self.journal if isinstance(entry, Committed))
+
+
+def check(world: World) -> None:
+    """One lineage of steps, each with its own samples, and each committed by all members."""
+    step = position = generation = 0
+    members: tuple[str, ...] = ()
+    for entry in world.journal:
+        if isinstance(entry, Committed):
+            assert (entry.step, entry.start) == (step, position)
+            assert entry.stop == entry.start + BATCH
+            assert entry.generation == generation
+            assert entry.members == members
+            step, position = entry.step + 1, entry.stop
+        elif isinstance(entry, RolledBack):
+            assert entry.step <= step
+            assert entry.position == entry.step * BATCH
+            step, position = entry.step, entry.position
+        elif isinstance(entry, Began):
+            assert entry.generation > generation
+            generation, members = entry.generation, entry.members
+            assert len(set(members)) == len(members)
+
+
+def test_all_votes_commit_a_step() -> None:
+    world = World(Settings(batch=BATCH, steps=2, most=2))
+    world.join()
+    world.join()
+    assert world.machine.members == ("w1", "w2")
+    world.vote("w1")
+    assert not list(world.committed())
+    world.vote("w2")
+    assert [(one.step, one.start, one.stop) for one in world.committed()] == [(0, 0, BATCH)]
+
+
+def test_a_lost_member_is_left_out_and_the_step_repeated() -> None:
+    world = World(Settings(batch=BATCH, steps=3, most=3))
+    for _ in range(3):
+        world.join()
+    for name in ("w1", "w2", "w3"):
+        world.vote(name)
+    world.vote("w1")
+    world.kill("w2")
+    assert world.machine.members == ("w1", "w3")
+    world.vote("w1")
+    world.vote("w3")
+    assert [(one.step, one.members) for one in world.committed()] == [
+        (0, ("w1", "w2", "w3")),
+        (1, ("w1", "w3")),
+    ]
+
+
+def test_whoever_comes_enters_after_a_commit() -> None:
+    world = World(Settings(batch=BATCH, steps=5, most=3, patience_seconds=0.0))
+    world.join()
+    assert world.machine.members == ("w1",)
+    world.join()
+    assert world.machine.members == ("w1",)
+    world.vote("w1")
+    assert world.machine.members == ("w1", "w2")
+
+
+def test_a_silent_member_is_fenced_and_named() -> None:
+    world = World(Settings(batch=BATCH, steps=5, most=2))
+    world.join()
+    world.join()
+    world.pass_time(1.0)
+    world.workers["w2"].hung = True
+    world.pass_time(1.0)
+    assert world.machine.members == ("w1",)
+    began = [entry for entry in world.journal if isinstance(entry, Began)]
+    assert "w2" in began[-1].why
+
+
+def test_a_failed_group_is_built_again() -> None:
+    world = World(Settings(batch=BATCH, steps=5, most=2))
+    world.join()
+    world.join()
+    first = world.machine.progress.generation
+    world.happen(Said("w1", Trouble(first, "connection reset")))
+    for _ in range(10):
+        world.now += 0.1
+        for name in ("w1", "w2"):
+            world.happen(Said(name, Beat(first, Phase.GATHERING)))
+        world.happen(Tick())
+    assert world.machine.progress.generation > first
+    assert world.machine.members == ("w1", "w2")
+
+
+def test_losing_everyone_goes_back_to_what_a_newcomer_knows() -> None:
+    world = World(Settings(batch=BATCH, steps=9, patience_seconds=0.0))
+    world.join()
+    for _ in range(4):
+        world.vote("w1")
+    world.kill("w1")
+    restored = Worker("w2", applied=2)
+    world.workers["w2"] = restored
+    world.happen(Came(restored.hello()))
+    world.pass_time(2.0)
+    assert RolledBack(2, 2 * BATCH) in world.journal
+    assert world.machine.progress.step == 2
+    check(world)
+
+
+def test_a_commit_that_nobody_heard_of_is_applied() -> None:
+    world = World(Settings(batch=BATCH, steps=9, most=1, patience_seconds=0.0))
+    world.join()
+    worker = world.workers["w1"]
+    vote = worker.vote()
+    assert vote is not None
+    # The conductor writes the commit and dies before it has told anybody.
+    for instruction in world.machine.handle(Said("w1", vote), world.now):
+        if isinstance(instruction, Committed):
+            world.journal.append(instruction)
+    world.restart()
+    world.pass_time(2.0)
+    assert worker.applied == 1
+    assert RolledBack not in {type(entry) for entry in world.journal}
+
+
+ACTIONS = st.lists(
+    st.tuples(
+        st.sampled_from(
+            ["join", "kill", "vote", "vote", "vote", "hang", "time", "leave", "restart"]
+        ),
+        st.integers(0, 7),
+    ),
+    max_size=60,
+)
+
+
+@settings(max_examples=300)
+@given(ACTIONS, st.integers(1, 3))
+def test_steps_are_committed_once_whatever_happens(
+    actions: list[tuple[str, int]], fewest: int
+) -> None:
+    world = World(Settings(batch=BATCH, steps=40, most=4, fewest=fewest, patience_seconds=0.2))
+    for action, which in actions:
+        names = list(world.workers)
+        if action == "join" and len(names) < 6:
+            world.join()
+        elif action == "time":
+            world.pass_time(0.1 * which)
+        elif action == "restart":
+            world.restart()
+        elif names:
+            name = names[which % len(names)]
+            if action == "kill":
+                world.kill(name)
+            elif action == "hang":
+                world.workers[name].hung = True
+            elif action == "leave" and not world.workers[name].hung:
+                world.happen(Said(name, Leave()))
+            elif action == "vote":
+                world.vote(name)
+        check(world)
+    # Whatever has happened, enough healthy workers bring the job to its end.
+    for name in [name for name, worker in world.workers.items() if worker.hung]:
+        world.kill(name)
+    while len(world.workers) < fewest:
+        world.join()
+    for _ in range(400):
+        if world.finished is not None:
+            break
+        world.pass_time(0.2)
+        while len(world.workers) < fewest:
+            world.join()
+        for name in list(world.workers):
+            if name in world.workers:
+                world.vote(name)
+    check(world)
+    assert world.finished is not None
+    assert world.finished.done
+
+
+@pytest.mark.parametrize("loss", [float("nan"), float("inf")])
+def test_a_vote_for_nonsense_does_not_count(loss: float) -> None:
+    world = World(Settings(batch=BATCH, steps=2, most=1))
+    world.join()
+    number = world.machine.progress.generation
+    world.happen(Said("w1", Vote(number, 0, loss, BATCH, 0, 0.1)))
+    assert not list(world.committed())
