@@ -294,7 +294,7 @@ def test_a_report_that_cannot_be_written(
 
 @pytest.mark.parametrize(
     "settings",
-    [{"TERM": "dumb"}, {"COLUMNS": "20"}, {"COLUMNS": "60"}, {"PYTHONIOENCODING": "ascii"}],
+    [{"TERM": "dumb"}, {"COLUMNS": "20"}, {"COLUMNS": "60"}, {"PYTHONIOENCODING": "latin-1"}],
     ids=str,
 )
 def test_odd_terminals_get_an_answer(settings: dict[str, str]) -> None:
