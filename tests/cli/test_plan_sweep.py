@@ -138,3 +138,27 @@ def test_a_program_that_was_stopped_is_finished_by_the_same_command(
     assert found["reused"] in (done, done - 1)
     numbers = [json.loads(line)["number"] for line in result.read_text().splitlines()]
     assert sorted(numbers) == list(range(1, count + 1))
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_beam_counts_the_same_outcomes(tmp_path: Path) -> None:
+    pytest.importorskip("apache_beam", reason="Apache Beam is missing: modelyard[beam]")
+    path = tmp_path / "requests.jsonl"
+    path.write_text("\n".join((GOOD, LATE, WRONG)), encoding="utf-8")
+    command = ["plan", "sweep", str(path), "--out", str(tmp_path / "out"), "--beam", "-o", "json"]
+    done = CliRunner().invoke(yard, command)
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.stdout)
+    assert found["state"] == "DONE"
+    assert found["outcomes"] == {"result": 1, "no_solution": 1, "bad": 1}
+
+
+def test_without_beam_it_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "apache_beam", None)
+    monkeypatch.delitem(sys.modules, "modelyard.bulk.beam", raising=False)
+    command = ["plan", "sweep", "requests.jsonl", "--out", str(tmp_path / "out"), "--beam"]
+    done = CliRunner().invoke(yard, command)
+    assert done.exit_code == 2
+    assert "modelyard[beam]" in done.stderr

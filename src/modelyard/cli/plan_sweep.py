@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 DIRECT_RUNNER = "DirectRunner"
 FORMATS = ("jsonl", "csv", "tfrecord")
+#: How Beam calls a pipeline that did all of its work.
+_DONE = "DONE"
 _BEAM_FIX = "install it: pip install 'modelyard[beam]'"
 
 
@@ -92,9 +94,11 @@ def sweep(
     factory, knowledge = _planner(prices, pilots, calibration)
     began = time.monotonic()
     if beam:
+        from modelyard.cli.runs import EXIT_FAILED
+
         found = _by_beam(requests, out, factory, kind, runner or DIRECT_RUNNER, beam_options, fresh)
         _print_beam(found, out, time.monotonic() - began, output)
-        return
+        context.exit(0 if found["state"] == _DONE else EXIT_FAILED)
     from modelyard.bulk.readers import Format
     from modelyard.bulk.sweeps import sweep as sweep_file
 
