@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import cast
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from modelyard.errors import InputError
 from modelyard.measure.calibration import Calibration, write_calibration
@@ -205,3 +207,25 @@ def test_what_is_known_comes_with_its_origin(calibration: Path, tmp_path: Path) 
     assert "Test Processor" in known.notes[0]
     assert "5 pilot runs" in known.notes[1]
     assert known.knowledge.loss != known_of().knowledge.loss
+
+
+def said(model: str, options: Options) -> list[str]:
+    """What is wrong; nothing where a request comes of it. Any other error is let through."""
+    try:
+        asked_of(model, options)
+    except InputError as error:
+        return [problem.what for problem in error.problems]
+    return []
+
+
+@given(
+    name=st.sampled_from(sorted(Options.__annotations__)),
+    value=st.text(max_size=80) | st.integers() | st.floats() | st.booleans() | st.none(),
+)
+def test_whatever_is_written_is_understood_or_refused(name: str, value: object) -> None:
+    assert all(said("gpt2", cast(Options, {**PLAIN, name: value}))) is True
+
+
+@given(st.text(max_size=300))
+def test_any_name_of_a_model_is_understood_or_refused(name: str) -> None:
+    assert all("model" in what for what in said(name, PLAIN))
