@@ -256,7 +256,7 @@ class Columns:
         }
         return cls(layout=layout, **own)
 
-    def take(self, places: npt.NDArray[np.intp]) -> Self:
+    def take(self, places: npt.NDArray[np.intp] | slice) -> Self:
         """The configurations at these places, in this order; scalars stay scalars."""
 
         def chosen(value: Column) -> Column:

@@ -64,6 +64,12 @@ _IN_SLOTS = frozenset(
 )
 
 
+_IN_SLOTS_AT = [at for at, name in enumerate(TERM_NAMES) if name in _IN_SLOTS]
+_PARTS_AT = {part: [TERM_NAMES.index(name) for name in names] for part, names in PARTS.items()}
+#: configurations that are worked on at once: their arrays stay in the processor's cache
+_CHUNK = 8_192
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepEstimate:
     """Columns of one element per configuration; `sigma` is of the logarithm of `seconds`."""
@@ -86,32 +92,39 @@ class StepEstimate:
 
 def step_times(columns: Columns, coefficients: Coefficients) -> StepEstimate:
     """Predict every configuration."""
+    size = columns.size
+    if size <= _CHUNK:
+        return _step_times(columns, coefficients)
+    pieces = [
+        _step_times(columns.take(slice(begin, begin + _CHUNK)), coefficients)
+        for begin in range(0, size, _CHUNK)
+    ]
+    return StepEstimate(
+        seconds=np.concatenate([piece.seconds for piece in pieces]),
+        sigma=np.concatenate([piece.sigma for piece in pieces]),
+        parts={
+            name: np.concatenate([piece.parts[name] for piece in pieces])
+            for name in pieces[0].parts
+        },
+    )
+
+
+def _step_times(columns: Columns, coefficients: Coefficients) -> StepEstimate:
     items = counted(columns)
     by_term = seconds_of(items, factors_of(coefficients.mean, items.codes))
     cluster = float(np.exp(coefficients.mean[-1]))
     size = columns.size
     bubble_share = 1.0 - items.micro_batches / items.slots
-    parts = {}
-    bubble = np.zeros(size)
-    for part, names in PARTS.items():
-        column = np.zeros(size)
-        for name in names:
-            seconds = by_term[name] * cluster
-            if name in _IN_SLOTS:
-                idle = seconds * bubble_share
-                bubble += idle
-                seconds = seconds - idle
-            column += seconds
-        parts[part] = column
-    parts[BUBBLE] = bubble
-    total = np.zeros(size)
-    for column in parts.values():
-        total += column
-    shares = np.zeros((size, len(TERM_NAMES)))
+    seconds = np.empty((len(TERM_NAMES), size))
     for at, name in enumerate(TERM_NAMES):
-        if name in by_term:
-            shares[:, at] = by_term[name] * cluster / total
-    variance = _variance(shares, items.codes, coefficients)
+        seconds[at] = by_term.get(name, 0.0)
+    seconds *= cluster
+    total = seconds.sum(axis=0)
+    variance = _variance(seconds / total, items.codes, coefficients)
+    idle = seconds[_IN_SLOTS_AT].sum(axis=0) * bubble_share
+    seconds[_IN_SLOTS_AT] *= 1.0 - bubble_share
+    parts = {part: seconds[places].sum(axis=0) for part, places in _PARTS_AT.items()}
+    parts[BUBBLE] = np.broadcast_to(idle, (size,))
     return StepEstimate(seconds=total, sigma=np.sqrt(variance), parts=parts)
 
 
@@ -121,13 +134,13 @@ def _variance(shares: Column, codes: Codes, coefficients: Coefficients) -> Colum
     Configurations of one family, style and width have one covariance of terms, so that the sum over
     all parameters is taken once for each such sort and not for each configuration.
     """
-    size = shares.shape[0]
+    size = shares.shape[1]
     columns = [np.broadcast_to(codes[axis], (size,)) for axis in ("family", "style", "width")]
     sort = (columns[0] * 64 + columns[1]) * 64 + columns[2]
     variance = np.empty(size)
-    for value in np.unique(sort):
-        chosen = np.flatnonzero(sort == value)
-        first = chosen[0]
+    sorts, firsts = np.unique(sort, return_index=True)
+    for value, first in zip(sorts, firsts, strict=True):
+        chosen = slice(None) if sorts.size == 1 else np.flatnonzero(sort == value)
         here = {
             axis: int(column[first])
             for axis, column in zip(("family", "style", "width"), columns, strict=True)
@@ -135,8 +148,8 @@ def _variance(shares: Column, codes: Codes, coefficients: Coefficients) -> Colum
         spread = _spread(here)
         within = spread @ coefficients.covariance @ spread.T
         root = np.linalg.cholesky(within + 1e-12 * np.eye(within.shape[0]))
-        some = np.hstack([shares[chosen], np.ones((chosen.size, 1))])
-        variance[chosen] = np.square(some @ root).sum(axis=1)
+        spread_out = root[:-1].T @ shares[:, chosen] + root[-1][:, None]
+        variance[chosen] = np.square(spread_out).sum(axis=0)
     return variance + coefficients.residual_sigma**2
 
 

@@ -32,7 +32,7 @@ TERMS = (
     Term("matmul", 1.12, 0.10),
     Term("matmul bytes", 0.8, 0.4),
     Term("misaligned", 0.15, 0.6),
-    Term("experts", 1.3, 0.3),
+    Term("experts", 1.8, 0.3),
     Term("expert bytes", 1.0, 0.4),
     Term("attention", 1.5, 0.3),
     Term("score products", 1.6, 0.3),
@@ -114,7 +114,7 @@ def _effects() -> tuple[Effect, ...]:
         ]
     for code, style in enumerate(Style):
         found += [
-            Effect(f"{style}: compute", "style", code, _COMPUTE, 0.05),
+            Effect(f"{style}: compute", "style", code, _COMPUTE, 0.07),
             Effect(f"{style}: attention", "style", code, ("attention",), 0.2),
             Effect(f"{style}: elementwise", "style", code, ("elementwise", "scores"), 0.25),
             Effect(f"{style}: launches", "style", code, ("launches",), 0.2),
