@@ -12,7 +12,7 @@ import click
 
 from modelyard.cli.output import called_as, print_json
 from modelyard.cli.plan_launch import launch_json, print_settings, write_settings
-from modelyard.cli.plan_options import ANSWERING
+from modelyard.cli.plan_options import ANSWERING, NOT_FOR_FIT
 from modelyard.cli.runs import command_line
 from modelyard.errors import InputError
 from modelyard.spec.layout import Sharding
@@ -95,7 +95,8 @@ def _show(shown: Shown, answering: Answering, context: click.Context) -> None:
         print_worlds(answer, shown.others)
     if shown.settings is not None:
         print_settings(shown.settings, answering.out)
-    _print_next(answer, answering, command, remedies)
+    to_fit = command_line(context, verb="plan fit", without=ANSWERING | NOT_FOR_FIT)
+    _print_next(answer, answering, command, remedies, to_fit)
 
 
 def options_of(given: Mapping[str, Any]) -> Options:
@@ -154,18 +155,23 @@ def typed(command: str) -> str:
 
 
 def _print_next(
-    answer: Answer, answering: Answering, command: str, remedies: Sequence[str]
+    answer: Answer,
+    answering: Answering,
+    command: str,
+    remedies: Sequence[str],
+    changing_the_run: str,
 ) -> None:
     """What to type next: changes that would help, or what can be done with the plan."""
     command = typed(command)
     click.echo()
     if answer.refusal is not None:
         relaxations = answer.refusal.relaxations
-        if relaxations:
-            click.echo("What would help, each by itself:")
+        click.echo("What would help, each by itself:")
         for line, item in zip(remedies, relaxations, strict=True):
             click.echo(f"  {typed(line)}")
             click.echo(f"      {item.effect}")
+        click.echo(f"  {typed(changing_the_run)}")
+        click.echo("      a smaller model, stages, compression: what each would cost")
         return
     if answering.report is not None:
         click.echo(f"Report: {answering.report}")

@@ -137,6 +137,12 @@ SECTIONS: Mapping[str, Sequence[click.Option]] = {
 ANSWERING = frozenset({"what_if", "top", "launch", "out", "report", "output"})
 
 
+#: Parameters that `yard plan fit` does not share: it searches the layout itself.
+NOT_FOR_FIT = frozenset(
+    option.name or "" for option in SECTIONS["Parts of the layout that are settled"]
+)
+
+
 def parameters() -> list[click.Parameter]:
     """The model and all options."""
     model = click.Argument(["model"], required=False, default="")

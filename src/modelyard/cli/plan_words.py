@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from modelyard.cli.output import counted
 from modelyard.spec.layout import Recompute, Sharding
 from modelyard.units import format_bytes, format_count
 
@@ -59,9 +60,13 @@ def time_interval(interval: Interval) -> str:
 
 
 def money(dollars: float) -> str:
-    """`$12,400`; cents where they matter."""
+    """`$12,400`, `$1.74M`; cents where they matter."""
     if dollars < 100:
         return f"${dollars:,.2f}"
+    for size, letter in ((1e9, "B"), (1e6, "M")):
+        # Compare after rounding, so that 999,999 prints as 1M.
+        if dollars >= 0.9995 * size:
+            return f"${rounded(dollars / size)}{letter}"
     return f"${rounded(dollars)}"
 
 
@@ -182,9 +187,8 @@ def divided(plan: Plan) -> str:
 def batch(plan: Plan, request: Request) -> str:
     """`1,024 sequences (4.19M tokens): 16 × micro-batch 4 × 16 accumulated`."""
     found = plan.layout
-    words = (
-        f"{plan.global_batch:,} sequences ({count(plan.global_batch * request.sequence)} tokens)"
-    )
+    tokens = count(plan.global_batch * request.sequence)
+    words = f"{counted(plan.global_batch, 'sequence')} ({tokens} tokens)"
     if plan.shares:
         return f"{words} per step"
     return (

@@ -220,7 +220,7 @@ def command_line(
     context: click.Context, *, verb: str = "", without: frozenset[str] = BESIDE_THE_POINT
 ) -> str:
     """The command as it could be typed again, without some parameters, or for another verb."""
-    words = ["yard", verb or context.info_name or ""]
+    words = ["yard", *(verb or context.info_name or "").split()]
     for parameter in context.command.params:
         name = parameter.name or ""
         source = context.get_parameter_source(name)

@@ -32,4 +32,5 @@ def answered(asked: Asked, known: Known) -> Answer:
     from modelyard.plan.solve import solve
 
     answer = solve(asked.request, known.knowledge)
-    return replace(answer, notes=(*asked.notes, *known.notes, *answer.notes))
+    notes = dict.fromkeys((*asked.notes, *known.notes, *answer.notes))
+    return replace(answer, notes=tuple(notes))
