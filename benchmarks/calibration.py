@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -42,43 +43,56 @@ OUT = Path(__file__).resolve().parents[1] / "out"
 MEGABYTE = 1e6
 _GPT, _BERT = ModelKind.DECODER, ModelKind.ENCODER
 
-#: kind, layers, width, vocabulary, tokens, micro-batch, micro-batches: none of them is calibrated
-#: with, and some are larger than anything that is
-SHAPES = (
-    (_GPT, 4, 384, 16_384, 256, 2, 1),
-    (_GPT, 3, 320, 10_000, 192, 3, 1),
-    (_GPT, 8, 192, 8_192, 256, 2, 1),
-    (_GPT, 12, 128, 8_192, 128, 8, 1),
-    (_GPT, 4, 256, 8_192, 512, 2, 1),
-    (_GPT, 2, 640, 8_192, 64, 4, 1),
-    (_GPT, 6, 512, 16_384, 128, 2, 2),
-    (_BERT, 3, 512, 8_192, 64, 8, 1),
-    (_BERT, 6, 256, 8_192, 256, 2, 2),
-    (_BERT, 8, 256, 8_192, 64, 16, 1),
-    (_BERT, 2, 640, 8_192, 128, 4, 1),
-    (_BERT, 4, 384, 30_720, 128, 4, 1),
+
+def _run(
+    kind: ModelKind,
+    layers: int,
+    hidden: int,
+    vocab: int,
+    sequence: int,
+    micro_batch: int,
+    *,
+    accumulation: int = 1,
+    recompute: bool = False,
+) -> Run:
+    return Run(
+        kind=kind,
+        layers=layers,
+        hidden=hidden,
+        vocab=vocab,
+        sequence=sequence,
+        micro_batch=micro_batch,
+        accumulation=accumulation,
+        recompute=recompute,
+    )
+
+
+#: None of them is calibrated with, and some are larger than anything that is: the last two are
+#: GPT-2 small and BERT-base themselves.
+RUNS = (
+    _run(_GPT, 4, 384, 16_384, 256, 2),
+    _run(_GPT, 3, 320, 10_000, 192, 3),
+    _run(_GPT, 8, 192, 8_192, 256, 2),
+    _run(_GPT, 12, 128, 8_192, 128, 8),
+    _run(_GPT, 4, 256, 8_192, 512, 2),
+    _run(_GPT, 2, 640, 8_192, 64, 4),
+    _run(_GPT, 6, 512, 16_384, 128, 2, accumulation=2),
+    _run(_GPT, 8, 256, 8_192, 256, 4, recompute=True),
+    _run(_BERT, 3, 512, 8_192, 64, 8),
+    _run(_BERT, 6, 256, 8_192, 256, 2, accumulation=2),
+    _run(_BERT, 8, 256, 8_192, 64, 16),
+    _run(_BERT, 2, 640, 8_192, 128, 4),
+    _run(_BERT, 4, 384, 30_720, 128, 4),
+    _run(_GPT, 12, 768, 50_304, 128, 1),
+    _run(_BERT, 12, 768, 30_720, 128, 2),
 )
-QUICK_SHAPES = (SHAPES[3], SHAPES[10])
+QUICK_RUNS = (RUNS[3], RUNS[11])
 
 
 def held_out(processes: Sequence[int], *, quick: bool) -> list[Run]:
-    """Every shape on every number of processes."""
-    return [
-        Run(
-            kind=kind,
-            layers=layers,
-            hidden=hidden,
-            vocab=vocab,
-            sequence=sequence,
-            micro_batch=micro_batch,
-            accumulation=accumulation,
-            processes=count,
-        )
-        for kind, layers, hidden, vocab, sequence, micro_batch, accumulation in (
-            QUICK_SHAPES if quick else SHAPES
-        )
-        for count in processes
-    ]
+    """Every run on every number of processes."""
+    runs = QUICK_RUNS if quick else RUNS
+    return [replace(run, processes=count) for run in runs for count in processes]
 
 
 def calibrated(machine: Machine, *, quick: bool) -> Calibration:

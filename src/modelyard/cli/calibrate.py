@@ -43,6 +43,11 @@ SECONDS_BETWEEN_LINES = 10.0
     help="Processes that train together. [default: one per accelerator; 2 on a CPU]",
 )
 @click.option(
+    "--precision",
+    type=click.Choice(["fp32", "bf16", "fp16"]),
+    help="What training multiplies in. [default: fp32 on a CPU; bf16 or fp16 on accelerators]",
+)
+@click.option(
     "--runs",
     type=click.Path(path_type=Path),
     metavar="CSV",
@@ -60,6 +65,7 @@ def calibrate(
     out: Path,
     quick: bool,
     processes: int | None,
+    precision: str | None,
     runs: Path | None,
     begin_with: Path | None,
     output: str,
@@ -83,9 +89,12 @@ def calibrate(
     from modelyard.measure.calibration import write_calibration
     from modelyard.measure.refine import refine
 
-    _refuse_contradictions(quick, processes, runs, begin_with)
+    _refuse_contradictions(bool(quick or processes or precision), runs, begin_with)
     _refuse_unwritable(out)
-    outcome = _read(begin_with) if begin_with is not None else _measured(quick, processes)
+    if begin_with is not None:
+        outcome = _read(begin_with)
+    else:
+        outcome = _measured(quick, processes, precision)
     known: Refined | None = None
     if runs is not None:
         known = refine(outcome.calibration, runs)
@@ -104,7 +113,7 @@ def _read(path: Path) -> Outcome:
     return Outcome(read_calibration(path))
 
 
-def _measured(quick: bool, processes: int | None) -> Outcome:
+def _measured(quick: bool, processes: int | None, precision: str | None) -> Outcome:
     from dataclasses import replace
     from datetime import UTC, datetime
 
@@ -113,11 +122,12 @@ def _measured(quick: bool, processes: int | None) -> Outcome:
     from modelyard.measure.bench.launch import require_torch
     from modelyard.measure.calibration import calibration_of
     from modelyard.measure.survey import full_agenda, quick_agenda, survey, usual_machine
+    from modelyard.spec.devices import Precision
 
     require_torch()
     about = about_machine()
     _refuse_crowd(processes, about)
-    machine = usual_machine(about, processes)
+    machine = usual_machine(about, processes, Precision(precision) if precision else None)
     agenda = quick_agenda(machine) if quick else full_agenda(machine)
     with _display() as display:
         pulsing = replace(machine, pulse=display.pulse)
@@ -128,15 +138,15 @@ def _measured(quick: bool, processes: int | None) -> Outcome:
 
 
 def _refuse_contradictions(
-    quick: bool, processes: int | None, runs: Path | None, begin_with: Path | None
+    how_to_measure: bool, runs: Path | None, begin_with: Path | None
 ) -> None:
     if begin_with is None:
         return
     if runs is None:
         raise InputError("--from alone changes nothing", fix="add --runs CSV, or leave --from out")
-    if quick or processes is not None:
+    if how_to_measure:
         raise InputError(
-            "with --from nothing is measured, so --quick and --processes say nothing",
+            "with --from nothing is measured, so --quick, --processes and --precision say nothing",
             fix="leave them out, or leave --from out",
         )
 

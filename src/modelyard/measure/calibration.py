@@ -22,7 +22,6 @@ from modelyard.measure.calibration_fit import (
     Check,
     calibrated,
     measured_platform,
-    training_precision,
 )
 from modelyard.measure.survey import Survey
 from modelyard.spec.devices import Device, Precision
@@ -93,7 +92,7 @@ def calibration_of(survey: Survey, *, made: str) -> tuple[Calibration, Check, Ch
         hardware=survey.about.name,
         threads=survey.machine.threads,
         platform=platform,
-        precision=training_precision(survey.machine.accelerator),
+        precision=survey.machine.precision,
         steps=belief.steps,
         memory=belief.memory,
         time_errors=_errors(times),

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from modelyard.measure.bench.collectives import Link, fitted_link
+from modelyard.measure.bench.collectives import fitted_link
 from modelyard.measure.bench.matmul import best_rates
 from modelyard.measure.bench.training import Measured, Run
 from modelyard.measure.survey import Survey
@@ -48,8 +48,6 @@ USUAL_SPREAD = 0.04
 LEAST_SPREAD = 0.02
 #: runs that the usual spread counts for
 SPREAD_WEIGHT = 6.0
-#: a link that nobody measured, because there was a single process
-_NO_LINK = Link(bandwidth=10e9, latency=50e-6)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,31 +77,22 @@ class Check:
         return _median_error(self.after, self.measured)
 
 
-def training_precision(accelerator: str) -> Precision:
-    """In which the measured runs multiply."""
-    return Precision.BF16 if accelerator == "cuda" else Precision.FP32
-
-
 def measured_platform(survey: Survey) -> Platform:
     """The device at its measured rates, and the links between its processes."""
     machine, about = survey.machine, survey.about
     rates = best_rates(survey.products)
-    link = fitted_link(survey.exchanges) if survey.exchanges else _NO_LINK
     slowest = max(survey.copies, key=lambda one: one.size_bytes)
     known = find_device(about.name) if machine.accelerator == "cuda" else None
     found = f"measured: {', '.join(f'{name} {format_flops(rate)}' for name, rate in rates)}"
-    if known is not None and known.peak(Precision.BF16) is not None:
+    if known is not None and known.peak(machine.precision) is not None:
         # The catalogue's peaks stay, so that published runs remain comparable with these.
-        device = replace(
-            known, matmul_flops=rates, memory_bandwidth=slowest.bandwidth, source=found
-        )
+        device = replace(known, matmul_flops=rates, source=found)
     else:
         memory_bytes, peaks = about.memory_bytes, rates
         if machine.accelerator == "cpu":
             memory_bytes //= machine.processes
             # Plans are made in a precision of `peak_flops`: there the one that was trained in.
-            trained = training_precision(machine.accelerator)
-            peaks = tuple(pair for pair in rates if pair[0] is trained)
+            peaks = tuple(pair for pair in rates if pair[0] is machine.precision)
         device = Device(
             name=LOCAL,
             maker="generic" if machine.accelerator == "cpu" else "",
@@ -114,6 +103,9 @@ def measured_platform(survey: Survey) -> Platform:
             source=found,
         )
     usual = platform(device, machine.processes, devices_per_node=machine.processes)
+    if not survey.exchanges:
+        return usual
+    link = fitted_link(survey.exchanges)
     return replace(
         usual,
         inside_bandwidth=link.bandwidth,
@@ -142,7 +134,7 @@ def columns_of(machine: Platform, precision: Precision, runs: Sequence[Run]) -> 
 
 def fitted(survey: Survey, machine: Platform, runs: Sequence[Measured]) -> Belief:
     """The belief after the survey's blocks and these of its runs."""
-    precision = training_precision(survey.machine.accelerator)
+    precision = survey.machine.precision
     start = start_of(machine)
     parts = [
         _columns(
@@ -178,7 +170,7 @@ def calibrated(survey: Survey, machine: Platform) -> tuple[Belief, Check, Check]
 def cross_checked(survey: Survey, machine: Platform) -> tuple[Check, Check]:
     """Every run predicted by a fit that has not seen it, nor its model on more processes."""
     runs = survey.runs
-    precision = training_precision(survey.machine.accelerator)
+    precision = survey.machine.precision
     shapes = list(dict.fromkeys(replace(one.run, processes=1) for one in runs))
     fold_of = {shape: place % FOLDS for place, shape in enumerate(shapes)}
     folds = [fold_of[replace(one.run, processes=1)] for one in runs]

@@ -29,6 +29,7 @@ from modelyard.measure.bench.matmul import (
 )
 from modelyard.measure.bench.memory import MEBI, SIZES_BYTES, Copy, measure_copies
 from modelyard.measure.bench.training import Measured, Run, Trial, summed_up, try_run
+from modelyard.spec.devices import Precision
 from modelyard.spec.model import ModelKind
 
 #: seconds in which a fresh process is ready to measure
@@ -93,13 +94,24 @@ class Stage:
 Tell = Callable[[Stage, float], None]
 
 
-def usual_machine(about: About, processes: int | None = None) -> Machine:
+def usual_machine(
+    about: About, processes: int | None = None, precision: Precision | None = None
+) -> Machine:
     """All accelerators, or two halves of the processor; each process has its share of the cores."""
     if about.accelerators:
         count = min(processes or about.accelerators, about.accelerators)
-        return Machine(accelerator="cuda", processes=count, threads=max(1, about.cores // count))
+        threads = max(1, about.cores // count)
+        usual = Precision.BF16 if about.bfloat16 else Precision.FP16
+        return Machine(
+            accelerator="cuda", processes=count, threads=threads, precision=precision or usual
+        )
     count = processes or min(2, about.cores)
-    return Machine(accelerator="cpu", processes=count, threads=max(1, about.cores // count))
+    return Machine(
+        accelerator="cpu",
+        processes=count,
+        threads=max(1, about.cores // count),
+        precision=precision or Precision.FP32,
+    )
 
 
 def full_agenda(machine: Machine) -> Agenda:

@@ -30,6 +30,8 @@ class About:
     #: of one accelerator, or of the whole machine
     memory_bytes: int
     cores: int
+    #: whether the accelerator multiplies bfloat16 in hardware; older ones have float16 only
+    bfloat16: bool = False
 
 
 def about_machine() -> About:
@@ -42,6 +44,7 @@ def about_machine() -> About:
         name=found["name"] or _processor(),
         memory_bytes=found["memory_bytes"] or _memory_bytes(),
         cores=cores(),
+        bfloat16=found["bfloat16"],
     )
 
 
@@ -82,4 +85,6 @@ def answer(worker: Worker, request: Mapping[str, Any]) -> Reply:  # noqa: ARG001
         "accelerators": count,
         "name": facts.name if facts else "",
         "memory_bytes": int(facts.total_memory) if facts else 0,
+        # Tensor cores of compute capability 8 and later; before it, torch only emulates it.
+        "bfloat16": bool(facts and facts.major >= 8),
     }

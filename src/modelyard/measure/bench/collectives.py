@@ -102,9 +102,10 @@ def answer(worker: Worker, request: Mapping[str, Any]) -> Reply:
     found = []
     with worker.group():
         for size in request["sizes_bytes"]:
-            tensor = torch.ones(size // _FLOAT_BYTES, device=worker.device)
-            parts = [torch.empty_like(part) for part in tensor.chunk(worker.processes)]
-            own = parts[worker.rank].clone()
+            share = max(1, size // _FLOAT_BYTES // worker.processes)
+            tensor = torch.ones(share * worker.processes, device=worker.device)
+            own = torch.ones(share, device=worker.device)
+            parts = [torch.empty_like(own) for _ in range(worker.processes)]
             actions = {
                 ALL_REDUCE: partial(distributed.all_reduce, tensor),
                 ALL_GATHER: partial(distributed.all_gather, parts, own),

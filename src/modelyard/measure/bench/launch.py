@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import IO
 
 from modelyard.errors import InputError, YardError
+from modelyard.spec.devices import Precision
 
 WORKER = "modelyard.measure.bench.worker"
 POLL_SECONDS = 0.02
@@ -47,6 +48,8 @@ class Machine:
     accelerator: str
     processes: int
     threads: int
+    #: in which blocks and training runs multiply; weights are in 32 bits
+    precision: Precision = Precision.FP32
     #: called many times a second while workers measure
     pulse: Callable[[], object] = field(default=lambda: None, compare=False, repr=False)
 
@@ -94,6 +97,7 @@ def measure(
             "task": task,
             "accelerator": machine.accelerator,
             "threads": machine.threads,
+            "precision": machine.precision,
             "processes": processes,
             "meeting": str(Path(folder) / "meeting"),
             "request": request,

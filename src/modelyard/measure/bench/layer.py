@@ -119,13 +119,12 @@ def _block(worker: Worker, shape: BlockShape, budget_seconds: float) -> Reply:
     tokens = (shape.micro_batch, shape.sequence, shape.hidden)
     inputs = torch.randn(tokens, device=worker.device, requires_grad=True)
     gradient = torch.randn(tokens, device=worker.device)
-    reduced = torch.autocast("cuda", torch.bfloat16, enabled=worker.accelerator == "cuda")
     optimizer = torch.optim.AdamW(block.parameters(), lr=RATE, fused=True)
     outputs: list[Any] = []
     found: dict[str, list[Sample]] = {"forward": [], "backward": [], "update": []}
 
     def forward() -> None:
-        with reduced:
+        with worker.reduced():
             outputs.append(block(inputs))
 
     def turn() -> None:

@@ -72,9 +72,10 @@ def measure_products(
 ) -> tuple[Product, ...]:
     """Products in every precision that the machine is likely to be used with."""
     cuda = machine.accelerator == "cuda"
+    usual = CUDA_PRECISIONS if cuda else CPU_PRECISIONS
     request = {
         "sizes": sizes or (CUDA_SIZES if cuda else CPU_SIZES),
-        "precisions": CUDA_PRECISIONS if cuda else CPU_PRECISIONS,
+        "precisions": list(dict.fromkeys([*usual, machine.precision])),
         "budget_seconds": budget_seconds,
     }
     return _products(measure("matmul", request, machine)[0])

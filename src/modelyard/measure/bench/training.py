@@ -148,7 +148,6 @@ def _trained(worker: Worker, request: Mapping[str, Any]) -> Reply:
     batches = [
         torch.randint(run.vocab, shape, device=worker.device) for _ in range(run.accumulation)
     ]
-    reduced = torch.autocast("cuda", torch.bfloat16, enabled=worker.accelerator == "cuda")
 
     def step() -> None:
         for place, tokens in enumerate(batches):
@@ -156,7 +155,7 @@ def _trained(worker: Worker, request: Mapping[str, Any]) -> Reply:
             if isinstance(wrapped, DistributedDataParallel):
                 # Gradients travel once per step, with the last micro-batch.
                 wrapped.require_backward_grad_sync = last
-            with reduced:
+            with worker.reduced():
                 loss = wrapped(tokens) / run.accumulation
             loss.backward()
         optimizer.step()

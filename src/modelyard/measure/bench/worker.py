@@ -10,10 +10,12 @@ import os
 import sys
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
+
+from modelyard.spec.devices import Precision
 
 #: task → module in this package with a function `answer(worker, request)`
 TASKS = frozenset({"about", "collectives", "layer", "matmul", "memory", "training"})
@@ -27,6 +29,11 @@ class Worker:
     rank: int
     processes: int
     meeting: str
+    precision: Precision
+
+    @property
+    def device_type(self) -> str:
+        return "cuda" if self.accelerator == "cuda" else "cpu"
 
     @property
     def device(self) -> str:
@@ -38,6 +45,16 @@ class Worker:
             import torch
 
             torch.cuda.synchronize()
+
+    def reduced(self) -> AbstractContextManager[object]:
+        """The context in which the forward pass multiplies in the asked precision."""
+        if self.precision is Precision.FP32:
+            return nullcontext()
+        import torch
+
+        kind = torch.float16 if self.precision is Precision.FP16 else torch.bfloat16
+        autocast: AbstractContextManager[object] = torch.autocast(self.device_type, kind)
+        return autocast
 
     @contextmanager
     def group(self) -> Iterator[None]:
@@ -75,6 +92,7 @@ def answer(asked: Mapping[str, Any]) -> Mapping[str, object]:
         rank=asked["rank"],
         processes=asked["processes"],
         meeting=asked["meeting"],
+        precision=Precision(asked["precision"]),
     )
     torch.manual_seed(worker.rank)
     torch.set_num_threads(asked["threads"])
