@@ -47,10 +47,13 @@ def log_seconds(items: Counted, values: Column) -> Column:
 def derivatives(items: Counted, values: Column, here: Column) -> Column:
     """By every parameter: terms by differences, effects and cluster from those."""
     by_term = np.empty((here.size, len(TERM_NAMES)))
-    for at in range(len(TERM_NAMES)):
-        moved = values.copy()
-        moved[at] += _DIFFERENCE
-        by_term[:, at] = (log_seconds(items, moved) - here) / _DIFFERENCE
+    factors = dict(factors_of(values, items.codes))
+    for at, name in enumerate(TERM_NAMES):
+        held = factors[name]
+        factors[name] = held * np.exp(_DIFFERENCE)
+        total: Column = sum(seconds_of(items, factors).values(), np.zeros(()))
+        by_term[:, at] = (np.log(total) + values[-1] - here) / _DIFFERENCE
+        factors[name] = held
     return spread_to_effects(by_term, items.codes)
 
 

@@ -139,6 +139,23 @@ PRIOR_MEAN = np.array(
 _AXIS_SIZES = {"family": len(Family), "style": len(Style), "width": len(WIDTHS)}
 _INDEX = {name: at for at, name in enumerate(TERM_NAMES)}
 
+#: for each axis, in step: which term is shifted, at which code, by the effect at which place
+_SHIFTED = {
+    axis: tuple(
+        np.array(column, dtype=np.intp)
+        for column in zip(
+            *(
+                (_INDEX[name], effect.code, at)
+                for at, effect in enumerate(EFFECTS, start=len(TERMS))
+                for name in effect.terms
+                if effect.axis == axis
+            ),
+            strict=True,
+        )
+    )
+    for axis in _AXIS_SIZES
+}
+
 Codes = Mapping[str, npt.NDArray[np.intp]]
 Factors = Mapping[str, Column]
 
@@ -165,10 +182,11 @@ def codes_of(columns: Columns) -> Codes:
 
 def factors_of(values: Column, codes: Codes) -> Factors:
     """Each term's factor, for parameters in the order of `PARAMETERS`."""
-    shifts = {axis: np.zeros((len(TERMS), size)) for axis, size in _AXIS_SIZES.items()}
-    for at, effect in enumerate(EFFECTS, start=len(TERMS)):
-        for name in effect.terms:
-            shifts[effect.axis][_INDEX[name], effect.code] += values[at]
+    shifts = {}
+    for axis, size in _AXIS_SIZES.items():
+        terms, levels, places = _SHIFTED[axis]
+        shifts[axis] = np.zeros((len(TERMS), size))
+        np.add.at(shifts[axis], (terms, levels), values[places])
     return {
         name: np.exp(values[at] + sum(shifts[axis][at][codes[axis]] for axis in shifts))
         for name, at in _INDEX.items()
