@@ -15,6 +15,7 @@ from modelyard.cli.plan_launch import launch_json, print_settings, write_setting
 from modelyard.cli.plan_options import ANSWERING, NOT_FOR_FIT
 from modelyard.cli.runs import command_line
 from modelyard.errors import InputError
+from modelyard.spec.devices import find_device
 from modelyard.spec.layout import Sharding
 
 if TYPE_CHECKING:
@@ -135,7 +136,7 @@ def _write_report(
     from modelyard.cli.runs import make_folder
     from modelyard.files import write_atomically
 
-    make_folder(path.parent)
+    make_folder(path.parent, "--report")
     write_atomically(path, render_plan(answer, top=top, command=command, remedies=remedies))
 
 
@@ -179,7 +180,11 @@ def _print_next(
     suggestions = (
         (answering.report is None, f"--report {REPORT_NAME}"),
         (answering.launch is None, f"--launch {_tool(best)} --out run"),
-        (not answering.what_if, f"--what-if devices=+8x{best.pool.kind}"),
+        # Nobody can have more of a device that only a calibration knows.
+        (
+            not answering.what_if and bool(find_device(best.pool.kind)),
+            f"--what-if devices=+8x{best.pool.kind}",
+        ),
     )
     useful = [words for wanted, words in suggestions if wanted]
     for at, words in enumerate(useful):

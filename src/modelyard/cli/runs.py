@@ -237,10 +237,10 @@ def command_line(
     return shlex.join(words)
 
 
-def make_folder(path: Path) -> None:
-    """The folder and those above it; `InputError` when that cannot be."""
+def make_folder(path: Path, option: str = "--out") -> None:
+    """The folder and those above it; `InputError` that names the option when that cannot be."""
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         what = f"cannot make the folder: {error.strerror or error}"
-        raise InputError(what, fix="name another one with --out", where=str(path)) from None
+        raise InputError(what, fix=f"name another one with {option}", where=str(path)) from None
