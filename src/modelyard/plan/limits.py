@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import isfinite
 
 import numpy as np
 
@@ -12,13 +13,13 @@ from modelyard.plan.request import Limits
 
 
 def kept_by_limit(candidates: Candidates, limits: Limits) -> Mapping[Binding, Mask]:
-    """For each limit that was set, the candidates that keep it."""
+    """For each limit that was set, the candidates that keep it; an infinite one is none."""
     found: dict[Binding, Mask] = {}
-    if limits.deadline_seconds is not None:
+    if limits.deadline_seconds is not None and isfinite(limits.deadline_seconds):
         found[Binding.DEADLINE] = candidates.run_seconds <= limits.deadline_seconds
-    if limits.budget_usd is not None:
+    if limits.budget_usd is not None and isfinite(limits.budget_usd):
         found[Binding.BUDGET] = candidates.usd <= limits.budget_usd
-    if limits.most_loss is not None:
+    if limits.most_loss is not None and isfinite(limits.most_loss):
         found[Binding.LOSS] = candidates.loss <= limits.most_loss
     return found
 

@@ -69,24 +69,40 @@ def _reason(request: Request, knowledge: Knowledge, found: Found) -> tuple[Bindi
     limits, candidates = request.limits, found.candidates
     masks = kept_by_limit(candidates, limits)
     alone = [binding for binding, mask in masks.items() if not mask.any()]
-    fastest, cheapest = candidates.run_seconds.min(), np.nanmin([*candidates.usd, np.inf])
-    told = {
-        Binding.DEADLINE: f"the fastest plan takes {format_duration(float(fastest))}, and "
-        f"{format_duration(limits.deadline_seconds or 0.0)} are allowed"
-        if np.isfinite(fastest)
-        else "failures leave no time for work: no plan ever finishes",
-        Binding.BUDGET: f"the cheapest plan costs {_usd(float(cheapest))}, and "
-        f"{_usd(limits.budget_usd or 0.0)} are allowed",
-        Binding.LOSS: f"the run ends at a loss of about {_best_loss(found):.3f}, and "
-        f"{limits.most_loss or 0.0:g} is asked for",
-    }
     if alone:
-        return alone[0], told[alone[0]]
-    if not np.isfinite(fastest):
-        return Binding.DEVICES, told[Binding.DEADLINE]
+        return alone[0], _broken(limits, found, alone[0])
+    if not np.isfinite(candidates.run_seconds).any():
+        return Binding.DEVICES, _never_done(request)
     names = " and ".join(sorted(masks))
     first = Binding.BUDGET if Binding.BUDGET in masks else next(iter(masks))
-    return first, f"no plan keeps {names} at once, though each can be kept alone"
+    why = (
+        f"none of {candidates.size:,} layouts keeps {names} at once, though each can be kept alone"
+    )
+    return first, why
+
+
+def _broken(limits: Limits, found: Found, binding: Binding) -> str:
+    """How far the best candidate is from a limit that none keeps."""
+    candidates = found.candidates
+    if binding is Binding.BUDGET:
+        cheapest = float(np.nanmin(candidates.usd))
+        return (
+            f"the cheapest plan costs {_usd(cheapest)}, and {_usd(limits.budget_usd)} are allowed"
+        )
+    if binding is Binding.LOSS:
+        reached = f"the run ends at a loss of about {_best_loss(found):.3f}"
+        return f"{reached}, and {limits.most_loss or 0.0:g} is asked for"
+    fastest = float(candidates.run_seconds.min())
+    allowed = format_duration(limits.deadline_seconds or 0.0)
+    if not np.isfinite(fastest):
+        return f"failures leave no time for work, and {allowed} are allowed"
+    return f"the fastest plan takes {format_duration(fastest)}, and {allowed} are allowed"
+
+
+def _never_done(request: Request) -> str:
+    between = request.reliability.device_mtbf_seconds
+    often = f" of a device every {format_duration(between)}" if between is not None else ""
+    return f"failures{often} leave no time for work: no plan ever finishes"
 
 
 def _best_loss(found: Found) -> float:
@@ -366,8 +382,10 @@ def _effect(plan: Plan) -> str:
     return f"{text}, {_usd(plan.usd.value)}" if plan.usd is not None else text
 
 
-def _usd(amount: float) -> str:
-    return f"${format_count(amount)}" if np.isfinite(amount) else "more than any budget"
+def _usd(amount: float | None) -> str:
+    if amount is None or not np.isfinite(amount):
+        return "more than any budget"
+    return f"${format_count(amount)}"
 
 
 def _up(value: float) -> float:
