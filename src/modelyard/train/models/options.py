@@ -1,0 +1,120 @@
+"""What a model's shape does not say but its mathematics needs, with all problems at once."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+import torch
+import torch.nn.functional as functional
+
+from modelyard.errors import InputError, Problem, UnknownName
+
+
+def _gelu_tanh(x: torch.Tensor) -> torch.Tensor:
+    return functional.gelu(x, approximate="tanh")
+
+
+def _relu_squared(x: torch.Tensor) -> torch.Tensor:
+    return functional.relu(x).square()
+
+
+#: by the names that Hugging Face configs use; `gelu_new` and its like are the tanh approximation
+ACTIVATIONS: Mapping[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "gelu": functional.gelu,
+    "gelu_new": _gelu_tanh,
+    "gelu_pytorch_tanh": _gelu_tanh,
+    "relu": functional.relu,
+    "relu2": _relu_squared,
+    "silu": functional.silu,
+    "swish": functional.silu,
+    "tanh": torch.tanh,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelOptions:
+    """Empty and zero stand for what the family has by default."""
+
+    activation: str = ""
+    norm_epsilon: float = 0.0
+    #: base of the rotary frequencies (Su et al., 2021)
+    rope_theta: float = 10_000.0
+    #: of embeddings, attention and the outputs of blocks, while training
+    dropout: float = 0.0
+    #: compute a block's activations again in the backward pass instead of keeping them
+    recompute: bool = False
+    #: standard deviation of the first weights
+    initial_deviation: float = 0.02
+    #: relative positions beyond this share a bucket (T5)
+    furthest_bucket: int = 128
+    #: tokens with a meaning of their own: hides a token (BERT), begins a decoder and pads (T5)
+    mask_token: int = -1
+    pad_token: int = 0
+    #: share of the tokens that are hidden, and length of a hidden span (BERT, T5)
+    hidden_share: float = 0.15
+    span: float = 3.0
+
+
+_SHARES = frozenset({"dropout", "hidden_share"})
+_TOKENS = frozenset({"mask_token", "pad_token"})
+OPTION_NAMES = tuple(field.name for field in fields(ModelOptions))
+
+
+def options_from(given: Mapping[str, object]) -> ModelOptions:
+    """Options as somebody wrote them; `InputError` with everything that is wrong."""
+    problems: list[Problem] = []
+    usual = ModelOptions()
+    chosen: dict[str, Any] = {}
+    for name, value in given.items():
+        if name not in OPTION_NAMES:
+            error = UnknownName("option of a model", name, OPTION_NAMES)
+            problems.extend(error.problems)
+        elif (problem := _problem(name, value, getattr(usual, name))) is not None:
+            problems.append(problem)
+        else:
+            chosen[name] = value
+    if problems:
+        raise InputError(f"{len(problems)} problems with the model's options", problems=problems)
+    return ModelOptions(**chosen)
+
+
+def activation(name: str) -> Callable[[torch.Tensor], torch.Tensor]:
+    """The function of that name."""
+    return ACTIVATIONS[name]
+
+
+def _problem(name: str, value: object, usual: object) -> Problem | None:
+    if isinstance(usual, bool):
+        wrong = not isinstance(value, bool)
+        return Problem(f"'{name}' is {_shown(value)}", "write true or false") if wrong else None
+    if isinstance(usual, str):
+        if value in ACTIVATIONS or value == "":
+            return None
+        known = ", ".join(f"'{one}'" for one in ACTIVATIONS)
+        return Problem(f"'{name}' is {_shown(value)}", f"use one of {known}")
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return Problem(f"'{name}' is {_shown(value)}", "write a number")
+    return _number_problem(name, value, whole=isinstance(usual, int))
+
+
+def _number_problem(name: str, value: int | float, *, whole: bool) -> Problem | None:
+    text = _shown(value)
+    if not math.isfinite(value) if isinstance(value, float) else abs(value) > 2**62:
+        return Problem(f"'{name}' is {text}", "write a number of a sensible size")
+    if whole and int(value) != value:
+        return Problem(f"'{name}' is {text}", "write a whole number")
+    if name in _SHARES and not 0.0 <= value < 1.0:
+        return Problem(f"'{name}' is {text}", "write a share from 0 to below 1")
+    if name not in _SHARES | _TOKENS and value < 0:
+        return Problem(f"'{name}' is {text}", "write a number that is not negative")
+    return None
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, int) and abs(value) > 10**30:
+        return "a number of more than thirty digits"
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}…"

@@ -1,0 +1,168 @@
+"""Models by name: `build("gpt2", {"dropout": 0.1})`.
+
+| what is written           | what is built                                                     |
+|---------------------------|-------------------------------------------------------------------|
+| a name of the zoo         | that shape (`yard models` lists them)                             |
+| a `config.json`, a folder | the shape that it describes, with fresh weights                   |
+| `gpt`, `bert`, `t5`       | the shape of plain numbers: layers, hidden, heads, vocab, …       |
+| `context-mlp`             | `ContextMlp`: vocab, context, width, hidden                       |
+| `hidden-markov`           | `HiddenMarkov`: vocab, states, smoothing                          |
+| `multitask`               | `trunk` (any shape from above) and `tasks` (name → kind, outputs) |
+| `hf:FOLDER-OR-NAME`       | the class of `transformers`                                       |
+| `package.module:factory`  | whatever a user's factory returns, called with the config         |
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Protocol, TypeVar
+
+import torch
+from torch import nn
+
+from modelyard.errors import InputError, UnknownName
+from modelyard.spec.model import Model, ModelKind
+from modelyard.spec.model_source import load_model, plain_model
+from modelyard.spec.traits import RelativeTables, Traits
+from modelyard.spec.weights import counted
+from modelyard.train.models.bert import Bert
+from modelyard.train.models.context_mlp import ContextMlp
+from modelyard.train.models.gpt import Gpt
+from modelyard.train.models.hidden_markov import HiddenMarkov
+from modelyard.train.models.hugging_face import hugging_face
+from modelyard.train.models.multitask import MultiTask, task_from
+from modelyard.train.models.options import OPTION_NAMES, options_from
+from modelyard.train.models.t5 import T5
+
+HUGGING_FACE = "hf:"
+#: T5's buckets of relative positions (Raffel et al., 2020, 2.1)
+T5_BUCKETS = 32
+
+Config = Mapping[str, object]
+_Made = TypeVar("_Made")
+
+
+class Trainable(Protocol):
+    """What a run needs of a model."""
+
+    def loss(self, batch: object) -> torch.Tensor:
+        """The mean loss of a batch."""
+
+
+def build(name_or_spec: str | Model, config: Config | None = None) -> nn.Module:
+    """The model of a name or a shape with fresh weights (those of its folder with `hf:`).
+
+    Every refusal is an `InputError` that says what to write instead.
+    """
+    given = dict(config or {})
+    if isinstance(name_or_spec, Model):
+        return _shaped(name_or_spec, given)
+    name = name_or_spec.strip()
+    if name.startswith(HUGGING_FACE):
+        options, changes = _split(given)
+        return hugging_face(name.removeprefix(HUGGING_FACE), options_from(options), changes)
+    if name in _OWN:
+        return _OWN[name](given)
+    if ":" in name:
+        return _users(name, given)
+    return _shaped(load_model(name), given)
+
+
+def shape_of(module: nn.Module) -> Model | None:
+    """The shape that a module of ours was built from, or None."""
+    spec = getattr(module, "spec", None)
+    return spec if isinstance(spec, Model) else None
+
+
+def _shaped(model: Model, given: Config) -> nn.Module:
+    options, unknown = _split(given)
+    if unknown:
+        raise UnknownName("option of a model", next(iter(unknown)), OPTION_NAMES)
+    made: dict[ModelKind, Callable[..., nn.Module]] = {
+        ModelKind.DECODER: Gpt,
+        ModelKind.ENCODER: Bert,
+        ModelKind.ENCODER_DECODER: T5,
+    }
+    return made[model.kind](model, options_from(options))
+
+
+def _split(given: Config) -> tuple[dict[str, object], dict[str, object]]:
+    """Options of ours, and everything else."""
+    options = {key: value for key, value in given.items() if key in OPTION_NAMES}
+    return options, {key: value for key, value in given.items() if key not in options}
+
+
+def _plain(kind: ModelKind) -> Callable[[Config], nn.Module]:
+    def made(given: Config) -> nn.Module:
+        options, numbers = _split(given)
+        if kind is ModelKind.ENCODER and "longest" not in numbers and "positions" not in numbers:
+            raise InputError("'longest' is missing", fix="write the longest row of tokens")
+        model = _called(plain_model, {**numbers, "kind": kind})
+        if kind is ModelKind.ENCODER_DECODER:
+            traits = Traits(buckets=T5_BUCKETS, relative_tables=RelativeTables.STACK)
+            model = replace(model, traits=traits)
+            model = replace(model, parameters=counted(model))
+        return _shaped(model, options)
+
+    return made
+
+
+def _multitask(given: Config) -> nn.Module:
+    rest = dict(given)
+    trunk, tasks = rest.pop("trunk", None), rest.pop("tasks", None)
+    if not isinstance(trunk, (str, Model)) or not isinstance(tasks, Mapping):
+        raise InputError(
+            "'multitask' needs a trunk and tasks",
+            fix="write trunk: a model's name, and tasks: {name: {kind: classes, outputs: 2}}",
+        )
+    shared = build(trunk, rest)
+    if not isinstance(shared, (Gpt, Bert)):
+        raise InputError(
+            f"'{trunk}' cannot be the trunk of several tasks", fix="use a decoder or an encoder"
+        )
+    return MultiTask(shared, {str(name): task_from(str(name), one) for name, one in tasks.items()})
+
+
+def _users(name: str, given: Config) -> nn.Module:
+    """What a user's factory makes; its own errors pass through unchanged."""
+    module_name, _, attribute = name.partition(":")
+    fix = "write package.module:factory, of a module that Python can import from here"
+    try:
+        found = importlib.import_module(module_name)
+    except (ImportError, ValueError, TypeError) as error:
+        raise InputError(f"'{module_name}' cannot be imported: {error}", fix=fix) from error
+    factory = getattr(found, attribute, None) if attribute else None
+    if not callable(factory):
+        raise InputError(f"'{module_name}' has nothing to call named '{attribute}'", fix=fix)
+    made = factory(**given)
+    if not isinstance(made, nn.Module) or not callable(getattr(made, "loss", None)):
+        raise InputError(
+            f"'{name}' made a {type(made).__name__} without 'loss'",
+            fix="return a torch.nn.Module with a method loss(batch) that gives the mean loss",
+        )
+    return made
+
+
+def _keywords(factory: Callable[..., nn.Module]) -> Callable[[Config], nn.Module]:
+    return lambda given: _called(factory, given)
+
+
+def _called(factory: Callable[..., _Made], given: Config) -> _Made:
+    """A factory of ours with keywords that somebody wrote."""
+    try:
+        return factory(**given)
+    except TypeError as error:
+        text = str(error).partition("() ")[2] or str(error)
+        raise InputError(f"the model's config is wrong: {text}", fix="see its fields") from error
+
+
+_OWN: Mapping[str, Callable[[Config], nn.Module]] = {
+    "gpt": _plain(ModelKind.DECODER),
+    "bert": _plain(ModelKind.ENCODER),
+    "t5": _plain(ModelKind.ENCODER_DECODER),
+    "context-mlp": _keywords(ContextMlp),
+    "hidden-markov": _keywords(HiddenMarkov),
+    "multitask": _multitask,
+}
