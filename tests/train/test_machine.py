@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 from hypothesis import given, settings
@@ -52,30 +52,50 @@ class Worker:
     generation: Generation | None = None
     step: int = -1
     hung: bool = False
+    lineage: int = 0
+    #: which commits made its parameters: what must never differ between members
+    history: tuple[tuple[int, int], ...] = ()
 
     def hello(self) -> Hello:
-        return Hello("secret", self.name, "node", "127.0.0.1", 1, self.applied, self.pending)
+        return Hello(
+            "secret", self.name, "node", "127.0.0.1", 1, self.applied, self.pending, self.lineage
+        )
 
-    def hear(self, message: object) -> None:
+    def hear(self, message: object, everyone: dict[str, Worker]) -> None:
         if isinstance(message, Generation):
-            rank = [peer.worker for peer in message.peers].index(self.name)
-            if 0 <= self.pending < message.step and self.applied == self.pending:
-                self.applied = self.pending + 1
-            # Whoever is behind is known to be, and is healed from somebody who is not. Before the
-            # first commit all take what the first of them has.
-            if message.source >= 0:
-                assert message.peers[message.source].applied == message.step
-                if message.peers[rank].applied == message.step:
-                    assert self.applied == message.step
-            self.applied, self.pending, self.step = message.step, -1, message.step
-            self.generation = message
+            self.enter(message, everyone)
         elif isinstance(message, Commit):
             assert self.generation is not None
             if message.generation == self.generation.number:
                 assert message.step == self.pending == self.applied
-                self.applied, self.pending, self.step = message.step + 1, -1, message.step + 1
+                self.apply()
+                self.step = self.applied
                 if message.next is not Next.GO_ON:
                     self.generation = None
+
+    def enter(self, message: Generation, everyone: dict[str, Worker]) -> None:
+        peer = next(peer for peer in message.peers if peer.worker == self.name)
+        if 0 <= self.pending == self.applied == peer.applied - 1:
+            self.apply()
+        # Whoever is behind is known to be, and is healed from somebody who is not. Before the first
+        # commit all take what the first of them has.
+        if message.source >= 0:
+            source = message.peers[message.source]
+            assert source.applied == message.step
+            if peer.applied == message.step:
+                assert self.applied == message.step
+            else:
+                self.history = everyone[source.worker].history[: message.step]
+        else:
+            self.history = ()
+        assert len(self.history) == message.step
+        self.applied, self.pending, self.step = message.step, -1, message.step
+        self.generation, self.lineage = message, message.lineage
+
+    def apply(self) -> None:
+        assert self.generation is not None
+        self.history = (*self.history, (self.pending, self.generation.number))
+        self.applied, self.pending = self.pending + 1, -1
 
     def vote(self) -> Vote | None:
         if self.generation is None or self.pending >= 0:
@@ -92,6 +112,10 @@ class World:
     now: float = 0.0
     workers: dict[str, Worker] = field(default_factory=dict)
     journal: list[Instruction] = field(default_factory=list)
+    #: also those that are gone, because a healer may die while it heals
+    everyone: dict[str, Worker] = field(default_factory=dict)
+    #: thought dead by the conductor, and perhaps not
+    fenced: list[Worker] = field(default_factory=list)
     born: int = 0
     finished: Finished | None = None
 
@@ -105,9 +129,10 @@ class World:
                 if worker is not None and isinstance(instruction.message, Dismissed):
                     del self.workers[worker.name]
                 elif worker is not None and not worker.hung:
-                    worker.hear(instruction.message)
+                    worker.hear(instruction.message, self.everyone)
             elif isinstance(instruction, Fence):
-                self.workers.pop(instruction.worker, None)
+                fenced = self.workers.pop(instruction.worker)
+                self.fenced.append(fenced)
             elif isinstance(instruction, Finished):
                 self.finished = instruction
             else:
@@ -116,8 +141,19 @@ class World:
     def join(self) -> None:
         self.born += 1
         worker = Worker(f"w{self.born}")
-        self.workers[worker.name] = worker
+        self.add(worker)
+
+    def add(self, worker: Worker) -> None:
+        worker.hung = False
+        self.workers[worker.name] = self.everyone[worker.name] = worker
         self.happen(Came(worker.hello()))
+
+    def wake(self) -> None:
+        """Somebody who was thought dead comes again, with what they knew."""
+        if self.fenced:
+            worker = self.fenced.pop()
+            worker.generation = None
+            self.add(worker)
 
     def kill(self, name: str) -> None:
         del self.workers[name]
@@ -133,19 +169,12 @@ class World:
         progress = Progress()
         for entry in self.journal:
             if isinstance(entry, Committed):
-                progress = Progress(
-                    step=entry.step + 1, position=entry.stop, generation=entry.generation
-                )
+                progress = replace(progress, step=entry.step + 1, position=entry.stop)
             elif isinstance(entry, RolledBack):
-                progress = Progress(
-                    step=entry.step, position=entry.position, generation=progress.generation
-                )
+                forks = (*progress.forks, entry.step)
+                progress = replace(progress, step=entry.step, position=entry.position, forks=forks)
             elif isinstance(entry, Began):
-                progress = Progress(
-                    step=progress.step,
-                    position=progress.position,
-                    generation=entry.generation,
-                )
+                progress = replace(progress, generation=entry.generation)
         self.machine = Machine(self.wanted, progress)
         for worker in list(self.workers.values()):
             if not worker.hung:
@@ -167,6 +196,14 @@ class World:
 
 def check(world: World) -> None:
     """One lineage of steps, each with its own samples, and each committed by all members."""
+    current = [
+        worker
+        for worker in world.workers.values()
+        if worker.generation is not None
+        and worker.generation.number == world.machine.progress.generation
+        and not worker.hung
+    ]
+    assert len({worker.history for worker in current}) <= 1
     step = position = generation = 0
     members: tuple[str, ...] = ()
     for entry in world.journal:
@@ -257,9 +294,7 @@ def test_losing_everyone_goes_back_to_what_a_newcomer_knows() -> None:
     for _ in range(4):
         world.vote("w1")
     world.kill("w1")
-    restored = Worker("w2", applied=2)
-    world.workers["w2"] = restored
-    world.happen(Came(restored.hello()))
+    world.add(Worker("w2", applied=2, history=world.everyone["w1"].history[:2]))
     world.pass_time(2.0)
     assert RolledBack(2, 2 * BATCH) in world.journal
     assert world.machine.progress.step == 2
@@ -285,7 +320,7 @@ def test_a_commit_that_nobody_heard_of_is_applied() -> None:
 ACTIONS = st.lists(
     st.tuples(
         st.sampled_from(
-            ["join", "kill", "vote", "vote", "vote", "hang", "time", "leave", "restart"]
+            ["join", "kill", "vote", "vote", "vote", "hang", "wake", "time", "leave", "restart"]
         ),
         st.integers(0, 7),
     ),
@@ -307,6 +342,8 @@ def test_steps_are_committed_once_whatever_happens(
             world.pass_time(0.1 * which)
         elif action == "restart":
             world.restart()
+        elif action == "wake":
+            world.wake()
         elif names:
             name = names[which % len(names)]
             if action == "kill":

@@ -52,7 +52,8 @@ class Standing:
     """How far a worker is; said again whenever it has to introduce itself."""
 
     applied: int
-    pending: int = -1
+    pending: int
+    lineage: int
 
 
 class Member:
@@ -79,6 +80,7 @@ class Member:
         self._phase = Phase.GATHERING
         self._end: YardError | None = None
         self._closed = False
+        self._leaving = False
         self._connected = False
         self._socket: socket.socket | None = None
         self._sending = threading.Lock()
@@ -149,8 +151,8 @@ class Member:
                 self._changed.wait()
 
     def leave(self) -> None:
-        """Ask to be let go after the step in flight."""
-        self._send(Leave())
+        """Ask to be let go after the step in flight; safe to call from a signal handler."""
+        self._leaving = True
 
     # The two threads.
 
@@ -176,7 +178,10 @@ class Member:
             self._commits.clear()
         standing = self._standing()
         hello = msgspec.structs.replace(
-            self._hello, applied=standing.applied, pending=standing.pending
+            self._hello,
+            applied=standing.applied,
+            pending=standing.pending,
+            lineage=standing.lineage,
         )
         self._send(hello)
 
@@ -245,7 +250,7 @@ class Member:
     def _beat(self) -> None:
         while not self._closed and self._end is None:
             time.sleep(self._beat_seconds)
-            self._send(Beat(self._entered, self._phase))
+            self._send(Leave() if self._leaving else Beat(self._entered, self._phase))
 
     def _send(self, message: FromWorker) -> None:
         """What cannot be sent is lost with the connection; the listener notices that."""

@@ -26,7 +26,7 @@ import torch
 from modelyard.train.aggregate.all_reduce import AllReduce
 from modelyard.train.conductor.messages import Generation, Hello, Next, Phase, Vote
 from modelyard.train.group import Disturbed, Group, connect, open_store
-from modelyard.train.member import Member, Standing
+from modelyard.train.member import Dismissal, Member, Standing
 from modelyard.train.order import Positions, samples
 from modelyard.train.state import receive_state, send_state
 
@@ -54,6 +54,7 @@ class Run:
         self.settings = settings
         self.applied = -1
         self._pending = -1
+        self._lineage = 0
         self._store = open_store(settings.host)
         self._member = Member(
             settings.address,
@@ -65,7 +66,7 @@ class Run:
                 self._store.port,
                 -1,
             ),
-            standing=lambda: Standing(self.applied, self._pending),
+            standing=lambda: Standing(self.applied, self._pending, self._lineage),
             beat_seconds=settings.beat_seconds,
         )
         self._model: torch.nn.Module | None = None
@@ -91,12 +92,19 @@ class Run:
         self._model, self._optimizer, self.applied = model, optimizer, applied
         self._reducer = AllReduce.of(model.parameters())
 
+    def leave(self) -> None:
+        """Take part in the step in flight, and in no other; `steps` ends then."""
+        self._member.leave()
+
     def steps(self) -> Iterator[Step]:
         """Every step in turn, until the job is done; one that failed comes again."""
         assert self._reducer is not None, "say what is trained first"
         self._member.__enter__()
         while True:
-            generation = self._member.next_generation()
+            try:
+                generation = self._member.next_generation()
+            except Dismissal:
+                return
             try:
                 group = self._join(generation)
                 yield from self._generation(generation, group)
@@ -122,7 +130,8 @@ class Run:
     def _join(self, generation: Generation) -> Group:
         """Connect to the others and bring everyone to the generation's step."""
         member = self._member
-        if 0 <= self._pending < generation.step and self.applied == self._pending:
+        known = generation.peers[self._rank(generation)].applied
+        if 0 <= self._pending == self.applied == known - 1:
             # The step was committed, and the word of it was lost with the conductor.
             self._apply(self._pending)
         self._pending = -1
@@ -153,7 +162,10 @@ class Run:
             state = group.patiently(partial(receive_state, group, source))
             self._model.load_state_dict(state["model"])
             self._optimizer.load_state_dict(state["optimizer"])
-        self.applied = generation.step
+        self.applied, self._lineage = generation.step, generation.lineage
+
+    def _rank(self, generation: Generation) -> int:
+        return [peer.worker for peer in generation.peers].index(self.settings.worker)
 
     def _apply(self, step: int) -> None:
         assert self._optimizer is not None

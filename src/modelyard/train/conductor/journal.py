@@ -108,14 +108,16 @@ class Journal:
         if whole < len(text):
             os.ftruncate(self._file, whole)
         step = position = generation = 0
+        forks: list[int] = []
         for entry in _entries(text[:whole], str(self.path)):
             if isinstance(entry, CommitLine):
                 step, position, generation = entry.step + 1, entry.stop, entry.generation
             elif isinstance(entry, BackLine):
                 step, position = entry.step, entry.position
+                forks.append(step)
             else:
                 generation = entry.generation
-        return Progress(step=step, position=position, generation=generation)
+        return Progress(step=step, position=position, generation=generation, forks=tuple(forks))
 
 
 def read_journal(path: Path) -> list[Line]:

@@ -79,6 +79,16 @@ class Progress:
     #: samples used so far, over all epochs
     position: int = 0
     generation: int = 0
+    #: the steps to which training went back, because everyone who knew later ones was gone
+    forks: tuple[int, ...] = ()
+
+    @property
+    def lineage(self) -> int:
+        return len(self.forks)
+
+    def knows(self, step: int, lineage: int) -> bool:
+        """Whether a state is one that this training has gone through."""
+        return step <= min((*self.forks[lineage:], self.step))
 
 
 # What happens.
@@ -139,7 +149,7 @@ class Committed:
 
 @dataclass(frozen=True, slots=True)
 class RolledBack:
-    """All that knew later steps are gone: training goes on from an earlier one."""
+    """All that knew later steps are gone: training goes on from an earlier one, a new lineage."""
 
     step: int
     position: int
@@ -193,8 +203,6 @@ class Machine:
     _members: tuple[str, ...] = ()
     _votes: dict[str, Vote] = field(default_factory=dict)
     _waiting_since: float | None = None
-    #: where the training's position was at steps that a worker may still come back with
-    _positions: dict[int, int] = field(default_factory=dict)
     _busy: deque[float] = field(default_factory=lambda: deque(maxlen=REMEMBERED_STEPS))
     _pauses: deque[float] = field(default_factory=lambda: deque(maxlen=REMEMBERED_PAUSES))
     _failures: int = 0
@@ -236,11 +244,21 @@ class Machine:
     # Who is there.
 
     def _came(self, hello: Hello, now: float) -> Iterator[Instruction]:
-        self._workers[hello.worker] = _Worker(hello, heard=now, since=now)
+        self._workers[hello.worker] = _Worker(self._judged(hello), heard=now, since=now)
         if self._waiting_since is None:
             self._waiting_since = now
         if not self._members:
             yield from self._gather(now, "workers have come")
+
+    def _judged(self, hello: Hello) -> Hello:
+        """What a worker's state is worth to this training."""
+        applied, same = hello.applied, hello.lineage == self.progress.lineage
+        if same and 0 <= hello.pending == applied < self.progress.step:
+            # Its vote went into a commit of which it was not told.
+            applied += 1
+        if not self.progress.knows(applied, hello.lineage):
+            applied = -1
+        return structs.replace(hello, applied=applied, pending=-1)
 
     def _lost(self, name: str, now: float) -> Iterator[Instruction]:
         self._workers.pop(name, None)
@@ -306,29 +324,32 @@ class Machine:
         patience = self.settings.patience_seconds if first else self.settings.stall_seconds
         if now - self._waiting_since < patience and ready < self.settings.most:
             return
-        yield from self._regroup(now, why)
+        yield from self._regroup(now, why, back=True)
 
-    def _regroup(self, now: float, why: str) -> Iterator[Instruction]:
+    def _regroup(self, now: float, why: str, *, back: bool = False) -> Iterator[Instruction]:
+        """The next generation, of all who are there; only with `back` from an earlier step."""
         self._votes.clear()
         yield from self._let_go()
         chosen = self._chosen()
-        if len(chosen) < self.settings.fewest:
-            self._members = ()
-            self._waiting_since = now
+        best = max((self._workers[name].hello.applied for name in chosen), default=-1)
+        if len(chosen) < self.settings.fewest or (max(best, 0) < self.progress.step and not back):
+            # Somebody who was thought dead may come again and save what only they know.
+            self._members, self._waiting_since = (), now
             return
-        yield from self._settle(chosen)
+        if max(best, 0) < self.progress.step:
+            yield self._go_back(max(best, 0))
         number = self.progress.generation + 1
         self.progress = replace(self.progress, generation=number)
         self._members, self._waiting_since = chosen, None
         hellos = [self._workers[name].hello for name in chosen]
         newest = max(range(len(hellos)), key=lambda rank: hellos[rank].applied)
-        everyone_new = hellos[newest].applied < 0
         message = Generation(
             number=number,
             step=self.progress.step,
             position=self.progress.position,
             peers=tuple(Peer(h.worker, h.host, h.store_port, h.applied) for h in hellos),
-            source=-1 if everyone_new else newest,
+            source=-1 if best < 0 else newest,
+            lineage=self.progress.lineage,
         )
         yield Began(number, chosen, why)
         for name in chosen:
@@ -349,22 +370,12 @@ class Machine:
         others.sort(key=lambda name: -self._workers[name].hello.applied)
         return tuple((staying + others)[: self.settings.most])
 
-    def _settle(self, chosen: tuple[str, ...]) -> Iterator[Instruction]:
-        """Agree on the step from which to go on."""
-        for name in chosen:
-            worker = self._workers[name]
-            hello = worker.hello
-            if hello.pending >= 0:
-                # Its vote went into a commit of which it was not told, or into none.
-                applied = hello.pending + 1 if hello.pending < self.progress.step else hello.applied
-                worker.hello = structs.replace(hello, applied=applied)
-        best = max(self._workers[name].hello.applied for name in chosen)
-        if best < 0:
-            best = 0
-        if best < self.progress.step:
-            position = self._positions.get(best, best * self.settings.batch)
-            self.progress = replace(self.progress, step=best, position=position)
-            yield RolledBack(best, position)
+    def _go_back(self, step: int) -> RolledBack:
+        position = step * self.settings.batch
+        self.progress = replace(
+            self.progress, step=step, position=position, forks=(*self.progress.forks, step)
+        )
+        return RolledBack(step, position)
 
     # Steps.
 
@@ -390,14 +401,13 @@ class Machine:
             tokens=sum(vote.tokens for vote in votes),
             loss=sum(vote.loss for vote in votes) / max(sum(vote.samples for vote in votes), 1),
         )
-        self._positions[step + 1] = stop
         self.progress = replace(self.progress, step=step + 1, position=stop)
         self._busy.extend(vote.busy_seconds for vote in votes)
         self._votes.clear()
         self._failures = 0
         for name in self._members:
             worker = self._workers[name]
-            worker.hello = structs.replace(worker.hello, applied=step + 1, pending=-1)
+            worker.hello = structs.replace(worker.hello, applied=step + 1)
             self._enter(worker, Phase.COMPUTING, now, again=True)
         done = self.progress.step >= self.settings.steps
         changes = self._chosen() != self._members or any(

@@ -49,6 +49,8 @@ class Hello(msgspec.Struct, frozen=True, tag="hello"):
     applied: int
     #: the step whose summed gradients it holds, voted for and not yet told the outcome; -1 if none
     pending: int = -1
+    #: of the training that its parameters belong to: how often that had gone back
+    lineage: int = 0
 
 
 class Vote(msgspec.Struct, frozen=True, tag="vote"):
@@ -100,6 +102,7 @@ class Generation(msgspec.Struct, frozen=True, tag="generation"):
     peers: tuple[Peer, ...]
     #: rank of the member from which those that are behind get their state; -1 when all begin anew
     source: int
+    lineage: int
 
 
 class Commit(msgspec.Struct, frozen=True, tag="commit"):

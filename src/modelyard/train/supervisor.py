@@ -1,0 +1,243 @@
+"""A job on this machine: a conductor and workers that are kept alive until the job is done.
+
+The conductor is started again when it dies, at the same address; workers that die are replaced,
+for as long as steps are still being committed between deaths. Everything is a child of this process
+or of its nursery, and ends with it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Self
+
+import msgspec
+
+from modelyard.errors import YardError
+from modelyard.train.conductor.journal import CommitLine, read_journal
+from modelyard.train.conductor.machine import Settings
+from modelyard.train.conductor.server import (
+    JOURNAL_FILE,
+    SETTINGS_FILE,
+    TOKEN_VARIABLE,
+    Listening,
+)
+from modelyard.train.nursery import Birth, Born, Died, read_log
+
+#: So many workers may die without one committed step between them before the job gives up.
+MOST_DEATHS = 10
+POLL_SECONDS = 0.02
+#: How long a process may take to end when it is asked to.
+END_SECONDS = 5.0
+
+
+class JobFailed(YardError):
+    """The job cannot go on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Happening:
+    """Something worth telling: a worker was born or died, the conductor was started again."""
+
+    what: str
+    worker: str = ""
+
+
+class Supervisor:
+    """Processes of one job; `run` returns when the job is done."""
+
+    def __init__(
+        self,
+        folder: Path,
+        settings: Settings,
+        *,
+        workers: int,
+        entry: str,
+        argument: Callable[[str, str], str],
+    ) -> None:
+        """`argument` makes the text that `entry` is called with, of an address and a name.
+
+        The job's secret is in the environment of workers, not in what they are told.
+        """
+        self.folder = folder
+        self._settings = settings
+        self._wanted = workers
+        self._entry = entry
+        self._argument = argument
+        self._token = secrets.token_urlsafe(24)
+        self._address = ""
+        self._born = 0
+        self._alive: dict[str, int] = {}
+        self._deaths: deque[int] = deque(maxlen=MOST_DEATHS)
+        self._answers: deque[Born | Died] = deque()
+        self._conductor: subprocess.Popen[str] | None = None
+        self._nursery: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._start_conductor(port=0)
+        self._start_nursery()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._conductor is not None:
+            self._conductor.terminate()
+            _end(self._conductor)
+        if self._nursery is not None:
+            assert self._nursery.stdin is not None
+            with contextlib.suppress(BrokenPipeError):
+                self._nursery.stdin.close()
+            _end(self._nursery)
+
+    @property
+    def address(self) -> str:
+        """Where the conductor listens, as host:port."""
+        return self._address
+
+    @property
+    def conductor_pid(self) -> int:
+        assert self._conductor is not None
+        return self._conductor.pid
+
+    @property
+    def workers(self) -> dict[str, int]:
+        """Process numbers of living workers by name."""
+        return dict(self._alive)
+
+    def run(self) -> Iterator[Happening]:
+        """Keep the job alive; tells what happens, and ends when the job is done."""
+        while not self.done:
+            yield from self.tend()
+            time.sleep(POLL_SECONDS)
+
+    @property
+    def done(self) -> bool:
+        """Whether all steps are committed."""
+        return self._conductor is not None and self._conductor.poll() == 0
+
+    def tend(self) -> list[Happening]:
+        """Look after all processes once, without waiting for anything."""
+        happened = list(self._hear())
+        assert self._conductor is not None
+        status = self._conductor.poll()
+        if status == 0:
+            return happened
+        if status is not None:
+            happened.append(Happening(f"the conductor ended ({status}) and is started again"))
+            self._start_conductor(port=int(self._address.rpartition(":")[2]))
+        while len(self._alive) < self._wanted:
+            happened.append(self._birth())
+        return happened
+
+    def resize(self, workers: int) -> None:
+        """Want another number of workers; those too many are asked to leave after their step."""
+        self._wanted = workers
+        for pid in list(self._alive.values())[workers:]:
+            if pid:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGTERM)
+
+    def committed(self) -> list[CommitLine]:
+        """The steps that are committed so far."""
+        path = self.folder / JOURNAL_FILE
+        if not path.exists():
+            return []
+        return [entry for entry in read_journal(path) if isinstance(entry, CommitLine)]
+
+    def _start_conductor(self, *, port: int) -> None:
+        listening = Listening(self._settings, port=port)
+        (self.folder / SETTINGS_FILE).write_bytes(msgspec.json.encode(listening))
+        self._conductor = subprocess.Popen(
+            [sys.executable, "-m", "modelyard.train.conductor.server", str(self.folder)],
+            stdout=subprocess.PIPE,
+            stdin=subprocess.DEVNULL,
+            text=True,
+            env={**os.environ, TOKEN_VARIABLE: self._token},
+        )
+        assert self._conductor.stdout is not None
+        self._address = self._conductor.stdout.readline().strip()
+        if not self._address:
+            raise JobFailed("the conductor did not start", fix="see its message above")
+
+    def _start_nursery(self) -> None:
+        self._nursery = subprocess.Popen(
+            [sys.executable, "-m", "modelyard.train.nursery"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+        assert self._nursery.stdout is not None
+        listener = threading.Thread(
+            target=self._listen, args=(self._nursery.stdout,), name="nursery", daemon=True
+        )
+        listener.start()
+
+    def _listen(self, lines: IO[bytes]) -> None:
+        decoder: msgspec.json.Decoder[Born | Died] = msgspec.json.Decoder(Born | Died)
+        for line in lines:
+            self._answers.append(decoder.decode(line))
+
+    def _birth(self) -> Happening:
+        assert self._nursery is not None
+        assert self._nursery.stdin is not None
+        name = f"worker-{self._born}"
+        self._born += 1
+        birth = Birth(
+            name=name,
+            entry=self._entry,
+            argument=self._argument(self._address, name),
+            log=str(self.folder / f"{name}.log"),
+            environment={TOKEN_VARIABLE: self._token},
+        )
+        self._nursery.stdin.write(msgspec.json.encode(birth) + b"\n")
+        self._nursery.stdin.flush()
+        self._alive[name] = 0
+        return Happening("started", name)
+
+    def _hear(self) -> Iterator[Happening]:
+        assert self._nursery is not None
+        if self._nursery.poll() is not None:
+            raise JobFailed("the process that starts workers has ended", fix="start the job again")
+        while self._answers:
+            answer = self._answers.popleft()
+            if isinstance(answer, Born):
+                if answer.name in self._alive:
+                    self._alive[answer.name] = answer.pid
+                continue
+            self._alive.pop(answer.name, None)
+            if answer.status:
+                yield Happening(f"died ({answer.status})", answer.name)
+                self._count_death(answer.name)
+
+    def _count_death(self, name: str) -> None:
+        """Give up when workers die and die and nothing gets done."""
+        self._deaths.append(len(self.committed()))
+        if len(self._deaths) == MOST_DEATHS and self._deaths[0] == self._deaths[-1]:
+            said = read_log(self.folder / f"{name}.log")
+            what = f"{MOST_DEATHS} workers died without a committed step between them"
+            raise JobFailed(f"{what}; the last one said: {said or 'nothing'}")
+
+
+def _end(process: subprocess.Popen[str] | subprocess.Popen[bytes]) -> None:
+    try:
+        process.wait(timeout=END_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+    if process.stdout is not None:
+        process.stdout.close()

@@ -1,0 +1,159 @@
+"""A real job in real processes, with real deaths.
+
+Threads or fakes would not do: what is tested is that the death of a process is noticed, survived
+and paid for with no more than the step in flight.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+
+pytest.importorskip("torch", reason="training needs torch: install the extra 'train'")
+
+from modelyard.train.conductor.journal import CommitLine
+from modelyard.train.conductor.machine import Settings
+from modelyard.train.order import samples
+from modelyard.train.supervisor import Supervisor
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+#: as in toy.py, which the workers import
+BATCH, POINTS, SEED = 48, 2_000, 7
+PATIENCE_SECONDS = 200.0
+
+
+@pytest.fixture(autouse=True)
+def _workers_find_the_toy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(REPOSITORY))
+
+
+def play(
+    folder: Path, *, steps: int, workers: int, disturb: Callable[[Supervisor], None] | None = None
+) -> list[CommitLine]:
+    """Run the toy job to its end; `disturb` is called again and again meanwhile."""
+
+    def told(address: str, worker: str) -> str:
+        return msgspec.json.encode(
+            {"address": address, "worker": worker, "folder": str(folder)}
+        ).decode()
+
+    wanted = Settings(batch=BATCH, steps=steps, most=workers, stall_seconds=2.0)
+    until = time.monotonic() + PATIENCE_SECONDS
+    with Supervisor(
+        folder, wanted, workers=workers, entry="tests.train.toy:work", argument=told
+    ) as supervisor:
+        while not supervisor.done:
+            assert time.monotonic() < until, "the job does not end"
+            supervisor.tend()
+            if disturb is not None:
+                disturb(supervisor)
+            time.sleep(0.01)
+        committed = supervisor.committed()
+    one_lineage(committed, steps)
+    all_agree(folder)
+    return committed
+
+
+def one_lineage(committed: list[CommitLine], steps: int) -> None:
+    """Every step once, every sample of an epoch at most once, and in the order of the seed."""
+    assert [entry.step for entry in committed] == list(range(steps))
+    used = np.concatenate([np.arange(entry.start, entry.stop) for entry in committed])
+    assert (used == np.arange(steps * BATCH)).all()
+    chosen = samples(used, POINTS, SEED)
+    for epoch in range(len(chosen) // POINTS):
+        part = chosen[epoch * POINTS : (epoch + 1) * POINTS]
+        assert len(np.unique(part)) == POINTS
+
+
+def all_agree(folder: Path) -> None:
+    """After each step all workers had the same parameters."""
+    seen: dict[str, set[str]] = {}
+    for path in folder.glob("*.steps"):
+        for line in path.read_text().splitlines():
+            step, _, total = line.split()
+            seen.setdefault(step, set()).add(total)
+    assert seen
+    assert all(len(totals) == 1 for totals in seen.values()), {
+        step: totals for step, totals in seen.items() if len(totals) > 1
+    }
+
+
+class Every:
+    """Does something to a worker each time that so many more steps are committed."""
+
+    def __init__(self, steps: int, what: Callable[[Supervisor], None]) -> None:
+        self._steps = steps
+        self._what = what
+        self._next = steps
+
+    def __call__(self, supervisor: Supervisor) -> None:
+        if len(supervisor.committed()) >= self._next:
+            self._what(supervisor)
+            self._next += self._steps
+
+
+def kill_one(supervisor: Supervisor, luck: random.Random) -> None:
+    living = [pid for pid in supervisor.workers.values() if pid]
+    if len(living) > 1:
+        os.kill(luck.choice(living), signal.SIGKILL)
+
+
+def test_two_workers_learn_together(tmp_path: Path) -> None:
+    committed = play(tmp_path, steps=120, workers=2)
+    assert max(len(entry.members) for entry in committed) == 2
+    first, last = (
+        np.mean([one.loss for one in part]) for part in (committed[:10], committed[-10:])
+    )
+    assert last < 0.5 * first
+
+
+def test_deaths_cost_no_committed_step(tmp_path: Path) -> None:
+    luck = random.Random(1)
+    committed = play(
+        tmp_path, steps=200, workers=3, disturb=Every(40, lambda it: kill_one(it, luck))
+    )
+    assert committed[-1].generation > 4
+
+
+def test_a_hanging_worker_is_left_behind(tmp_path: Path) -> None:
+    stopped: list[int] = []
+
+    def stop_one(supervisor: Supervisor) -> None:
+        if not stopped and len(supervisor.committed()) > 30:
+            pid = [pid for pid in supervisor.workers.values() if pid][-1]
+            os.kill(pid, signal.SIGSTOP)
+            stopped.append(pid)
+
+    try:
+        committed = play(tmp_path, steps=120, workers=2, disturb=stop_one)
+    finally:
+        for pid in stopped:
+            os.kill(pid, signal.SIGKILL)
+    assert stopped
+    assert len(committed[-1].members) == 1
+
+
+def test_a_conductor_that_dies_is_found_again(tmp_path: Path) -> None:
+    committed = play(
+        tmp_path,
+        steps=120,
+        workers=2,
+        disturb=Every(50, lambda it: os.kill(it.conductor_pid, signal.SIGKILL)),
+    )
+    assert committed[-1].generation >= 3
+
+
+def test_sizes_change_while_it_runs(tmp_path: Path) -> None:
+    sizes = iter([3, 1, 2])
+    committed = play(
+        tmp_path, steps=160, workers=2, disturb=Every(40, lambda it: it.resize(next(sizes, 2)))
+    )
+    assert {len(entry.members) for entry in committed} >= {1, 2}
