@@ -140,6 +140,7 @@ class Supervisor:
             return happened
         if status is not None:
             happened.append(Happening(f"the conductor ended ({status}) and is started again"))
+            _end(self._conductor)
             self._start_conductor(port=int(self._address.rpartition(":")[2]))
         while len(self._alive) < self._wanted:
             happened.append(self._birth())
