@@ -73,6 +73,16 @@ def test_names_are_escaped_everywhere() -> None:
     assert "&lt;script&gt;" in page
 
 
+def test_changed_worlds_are_in_the_page() -> None:
+    worlds = {"devices=+8xH100": answer(plans=(plan(2.2, 12_000.0),)), NASTY_NAME: refused()}
+    page = render_plan(answer(), top=5, what_if=worlds)
+    assert tags(page).scripts == 0
+    assert "<td>devices=+8xH100</td>" in page
+    assert "-31%" in page
+    assert "no plan. Bound by deadline" in page
+    assert "What if" not in render_plan(answer(), top=5)
+
+
 def test_light_and_dark() -> None:
     page = render_plan(answer(), top=5)
     assert "prefers-color-scheme: dark" in page

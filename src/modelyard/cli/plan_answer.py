@@ -78,7 +78,7 @@ def _show(shown: Shown, answering: Answering, context: click.Context) -> None:
     command = command_line(context, without=ANSWERING)
     remedies = remedies_for(answer, context)
     if answering.report is not None:
-        _write_report(answering.report, answer, answering.top, command, remedies)
+        _write_report(answering.report, shown, answering.top, command, remedies)
     if shown.settings is not None and answering.out is not None:
         write_settings(shown.settings, answering.out)
     if answering.output == "json":
@@ -130,14 +130,17 @@ def _changed(context: click.Context, change: str) -> str:
 
 
 def _write_report(
-    path: Path, answer: Answer, top: int, command: str, remedies: Sequence[str]
+    path: Path, shown: Shown, top: int, command: str, remedies: Sequence[str]
 ) -> None:
     from modelyard.cli.plan_report import render_plan
     from modelyard.cli.runs import make_folder
     from modelyard.files import write_atomically
 
     make_folder(path.parent, "--report")
-    write_atomically(path, render_plan(answer, top=top, command=command, remedies=remedies))
+    page = render_plan(
+        shown.answer, top=top, command=command, remedies=remedies, what_if=shown.others
+    )
+    write_atomically(path, page)
 
 
 def _tool(plan: Plan) -> str:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from modelyard import __version__
 from modelyard.cli import plan_words as say
 from modelyard.cli.plan_charts import memory_stacks, pareto, speed_plot, step_stacks
 from modelyard.cli.plan_table import ranked_columns
+from modelyard.cli.plan_what_if import bound_by, world_columns
 
 if TYPE_CHECKING:
     from modelyard.plan.answer import Answer, Plan
@@ -19,9 +20,16 @@ MOST_ROWS = 50
 
 
 def render_plan(
-    answer: Answer, *, top: int, command: str = "", remedies: Sequence[str] = ()
+    answer: Answer,
+    *,
+    top: int,
+    command: str = "",
+    remedies: Sequence[str] = (),
+    what_if: Mapping[str, Answer] | None = None,
 ) -> str:
-    """The page of an answer, with the command that makes it and commands that would help."""
+    """The page of an answer, with the command that makes it, commands that would help, and the
+    answers to changes.
+    """
     import jinja2
 
     environment = jinja2.Environment(
@@ -37,7 +45,12 @@ def render_plan(
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    return environment.get_template(TEMPLATE).render(**_content(answer, top, command, remedies))
+    worlds = what_if or {}
+    return environment.get_template(TEMPLATE).render(
+        **_content(answer, top, command, remedies),
+        worlds=world_columns(answer, worlds) if worlds else [],
+        worlds_bound=bound_by(worlds),
+    )
 
 
 def _content(answer: Answer, top: int, command: str, remedies: Sequence[str]) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from modelyard.cli import plan_words as say
 from modelyard.errors import InputError, Problem
 
 if TYPE_CHECKING:
+    from modelyard.cli.plan_table import Column
     from modelyard.plan.answer import Answer, Interval, Plan
     from modelyard.planner.asking import Asked
 
@@ -49,10 +50,19 @@ def other_worlds(changes: Sequence[str], asked: Asked) -> dict[str, Asked]:
 
 
 def print_worlds(answer: Answer, others: Mapping[str, Answer]) -> None:
-    """The best plan of each world below that of this one, with the differences."""
-    from modelyard.cli.plan_table import Column, echo_folded, print_columns, text_width
+    """The best plan of each world below that of this one, and what binds it."""
+    from modelyard.cli.plan_table import echo_folded, print_columns, text_width
 
-    width = text_width()
+    click.echo()
+    print_columns(world_columns(answer, others))
+    for change, words in bound_by(others).items():
+        echo_folded(f"{change}: {words}", text_width())
+
+
+def world_columns(answer: Answer, others: Mapping[str, Answer]) -> list[Column]:
+    """A table with a row for each world, this one first, and the differences from it."""
+    from modelyard.cli.plan_table import Column
+
     worlds = {NOW: answer, **others}
     best = [world.plans[0] if world.plans else None for world in worlds.values()]
     now = best[0]
@@ -66,15 +76,18 @@ def print_worlds(answer: Answer, others: Mapping[str, Answer]) -> None:
         Column("loss", tuple(_loss(one) for one in best), 5),
         Column("layout", tuple(say.divided(one) if one else "" for one in best), 6, False),
     ]
-    click.echo()
-    print_columns([column for column in columns if any(column.cells)])
+    return [column for column in columns if any(column.cells)]
+
+
+def bound_by(others: Mapping[str, Answer]) -> dict[str, str]:
+    """What keeps each world from being better, or from having a plan at all."""
+    said: dict[str, str] = {}
     for change, world in others.items():
         if world.refusal is not None:
-            words = f"no plan. Bound by {world.refusal.binding}: {world.refusal.why}"
-            echo_folded(f"{change}: {words}", width)
+            said[change] = f"no plan. Bound by {world.refusal.binding}: {world.refusal.why}"
         elif world.plans:
-            first = world.plans[0]
-            echo_folded(f"{change}: bound by {first.binding}: {first.why}", width)
+            said[change] = f"bound by {world.plans[0].binding}: {world.plans[0].why}"
+    return said
 
 
 def _time(plan: Plan | None) -> str:
