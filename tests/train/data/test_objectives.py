@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from modelyard.errors import InputError
 from modelyard.train.data.objectives import NOT_ASKED, Corruption, Masking, corrupted, masked
 
-MASKING = Masking(mask=1000, ordinary=900)
+MASKING = Masking(mask=1000, vocab=1001, special=tuple(range(900, 1001)))
 CORRUPTION = Corruption(sentinels=tuple(range(2000, 2100)), end=1999)
 
 
@@ -25,7 +25,8 @@ def test_masks_hide_only_what_they_ask_for(number: int, length: int, seed: int) 
     asked = labels != NOT_ASKED
     assert (labels[asked] == tokens[asked]).all()
     assert (inputs[~asked] == tokens[~asked]).all()
-    assert (tokens[asked] < MASKING.ordinary).all()
+    assert (tokens[asked] < 900).all()
+    assert ((inputs < 900) | (inputs == 1000) | ~asked).all()
 
 
 def test_masks_have_the_shares_of_bert() -> None:

@@ -28,8 +28,10 @@ class Masking:
     """How BERT's objective hides tokens."""
 
     mask: int
-    #: ordinary tokens are [0, ordinary): only these are hidden, and only these replace others
-    ordinary: int
+    #: tokens are [0, vocab)
+    vocab: int
+    #: tokens that are neither hidden nor put in place of others
+    special: tuple[int, ...] = ()
     share: float = 0.15
 
 
@@ -53,9 +55,12 @@ class Corruption:
 def masked(tokens: Numbers, ids: Numbers, seed: int, how: Masking) -> tuple[Numbers, Numbers]:
     """Inputs with hidden tokens, and labels that hold what was there (`NOT_ASKED` elsewhere)."""
     width = tokens.shape[1]
-    chosen = (shares(seed, _CHOICE, ids, width) < how.share) & (tokens < how.ordinary)
+    ordinary = np.ones(how.vocab, dtype=bool)
+    ordinary[list(how.special)] = False
+    chosen = (shares(seed, _CHOICE, ids, width) < how.share) & ordinary[tokens]
     fate = shares(seed, _FATE, ids, width)
-    other = (shares(seed, _REPLACEMENT, ids, width) * how.ordinary).astype(np.int64)
+    others = np.flatnonzero(ordinary)
+    other = others[(shares(seed, _REPLACEMENT, ids, width) * len(others)).astype(np.int64)]
     inputs = np.where(chosen & (fate < HIDDEN_SHARE), how.mask, tokens)
     replaced = chosen & (fate >= HIDDEN_SHARE) & (fate < HIDDEN_SHARE + REPLACED_SHARE)
     inputs = np.where(replaced, other, inputs)
