@@ -173,7 +173,7 @@ def test_a_users_own_module_is_called_with_its_config(monkeypatch: pytest.Monkey
     [
         ("gpt5000", {}, "unknown model"),
         ("gpt2", {"dropuot": 0.1}, "did you mean 'dropout'"),
-        ("gpt2", {"dropout": 2.0, "activation": "smooth"}, "write a share"),
+        ("gpt2", {"dropout": 2.0, "activation": "smooth"}, "from 0 to below 1"),
         ("gpt", {"layers": 2}, "hidden"),
         ("gpt", {**SMALL, "heads": 5}, "heads"),
         ("mixtral-8x7b", {}, "routed experts"),
@@ -184,7 +184,7 @@ def test_a_users_own_module_is_called_with_its_config(monkeypatch: pytest.Monkey
         ("hf:", {}, "names no model"),
         ("", {}, "empty"),
         ("gpt2", {"rope_theta": 10**5000}, "sensible size"),
-        ("gpt2", {"dropout": float("nan")}, "sensible size"),
+        ("gpt2", {"dropout": float("nan")}, "from 0 to below 1"),
     ],
 )
 def test_what_cannot_be_built_is_refused_with_a_way_out(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
@@ -10,7 +9,8 @@ from typing import Any
 import torch
 import torch.nn.functional as functional
 
-from modelyard.errors import InputError, Problem, UnknownName
+from modelyard.errors import InputError, Problem, UnknownName, one_of
+from modelyard.train.values import count_problem, number_problem, shown
 
 
 def _gelu_tanh(x: torch.Tensor) -> torch.Tensor:
@@ -89,32 +89,15 @@ def activation(name: str) -> Callable[[torch.Tensor], torch.Tensor]:
 def _problem(name: str, value: object, usual: object) -> Problem | None:
     if isinstance(usual, bool):
         wrong = not isinstance(value, bool)
-        return Problem(f"'{name}' is {_shown(value)}", "write true or false") if wrong else None
+        return Problem(f"'{name}' is {shown(value)}", "write true or false") if wrong else None
     if isinstance(usual, str):
-        if value in ACTIVATIONS or value == "":
+        if isinstance(value, str) and (value in ACTIVATIONS or not value):
             return None
-        known = ", ".join(f"'{one}'" for one in ACTIVATIONS)
-        return Problem(f"'{name}' is {_shown(value)}", f"use one of {known}")
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        return Problem(f"'{name}' is {_shown(value)}", "write a number")
-    return _number_problem(name, value, whole=isinstance(usual, int))
-
-
-def _number_problem(name: str, value: int | float, *, whole: bool) -> Problem | None:
-    text = _shown(value)
-    if not math.isfinite(value) if isinstance(value, float) else abs(value) > 2**62:
-        return Problem(f"'{name}' is {text}", "write a number of a sensible size")
-    if whole and int(value) != value:
-        return Problem(f"'{name}' is {text}", "write a whole number")
-    if name in _SHARES and not 0.0 <= value < 1.0:
-        return Problem(f"'{name}' is {text}", "write a share from 0 to below 1")
-    if name not in _SHARES | _TOKENS and value < 0:
-        return Problem(f"'{name}' is {text}", "write a number that is not negative")
-    return None
-
-
-def _shown(value: object) -> str:
-    if isinstance(value, int) and abs(value) > 10**30:
-        return "a number of more than thirty digits"
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}…"
+        return Problem(f"'{name}' is {shown(value)}", f"use {one_of(ACTIVATIONS)}")
+    if name in _TOKENS:
+        return count_problem(name, value, least=-1)
+    if isinstance(usual, int):
+        return count_problem(name, value)
+    if name in _SHARES:
+        return number_problem(name, value, most=1.0, below=True)
+    return number_problem(name, value)
