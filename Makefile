@@ -27,7 +27,7 @@ endif
 .DEFAULT_GOAL := help
 .PHONY: help setup test test-slow lint format types imports demo \
         bench bench-reproduce bench-simulator bench-decisions bench-yard \
-        bench-topology bench-dl2 bench-bulk bench-calibration docs clean distclean
+        bench-topology bench-dl2 bench-planner bench-bulk bench-calibration docs clean distclean
 
 help: ## list the targets
 	awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -86,7 +86,7 @@ imports: setup ## check that packages import only what they may
 demo: setup ## run the main job
 	$(BIN)/yard demo
 
-bench: bench-reproduce bench-yard bench-dl2 bench-topology bench-simulator bench-decisions bench-bulk ## run all benchmarks
+bench: bench-reproduce bench-yard bench-dl2 bench-topology bench-simulator bench-decisions bench-planner bench-bulk ## run all benchmarks
 
 bench-reproduce: setup ## published results of the policies against ours
 	$(BIN)/python benchmarks/reproduce.py
@@ -106,6 +106,9 @@ bench-simulator: setup ## how fast the simulator plays a trace
 
 bench-decisions: setup ## how fast the policies decide
 	$(BIN)/python benchmarks/decisions.py
+
+bench-planner: setup ## step times, memory and losses of published runs against ours
+	$(BIN)/python benchmarks/planner.py
 
 bench-bulk: setup $(BEAM) ## requests planned per second: one by one, in process, by Beam
 	$(BIN)/python benchmarks/bulk.py

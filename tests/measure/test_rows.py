@@ -112,7 +112,7 @@ def test_schemes_and_frameworks() -> None:
     assert style_named("TF1 Horovod") is Style.GRAPH
     assert style_named("torchtitan", compiled=True) is Style.COMPILED
     assert style_named("something new") is Style.UNKNOWN
-    assert cluster_name("s", "A100", "Neuron 2.16.0") == "s/A100/Neuron"
+    assert cluster_name("s", "A100", "Neuron 2.16", "8") == "s/8xA100/Neuron 2.16"
 
 
 @pytest.mark.parametrize("read", [precision_named, recompute_named, sharding_named, device_named])

@@ -114,7 +114,7 @@ class MeasuredRows:
     ids: tuple[str, ...]
     sources: tuple[str, ...]
     groups: tuple[str, ...]
-    #: source, device and framework without its version: runs that share their peculiarities
+    #: source, machine and framework with its version: runs that share their peculiarities
     clusters: tuple[str, ...]
     devices: tuple[str, ...]
     models: tuple[str, ...]
@@ -330,7 +330,12 @@ def _configuration(cells: _Cells, line: int) -> _Configuration:
         id=cells.text("id") or f"line {line}",
         source=cells.text("source"),
         group=cells.text("split_group") or f"{model.name}|{device.name}",
-        cluster=cluster_name(cells.text("source"), device.name, cells.text("framework")),
+        cluster=cluster_name(
+            cells.text("source"),
+            device.name,
+            cells.text("framework"),
+            cells.text("devices_per_node"),
+        ),
         model=model,
         tuning=_tuning(cells, model),
         platform=machine,
@@ -343,10 +348,10 @@ def _configuration(cells: _Cells, line: int) -> _Configuration:
     )
 
 
-def cluster_name(source: str, device: str, framework: str) -> str:
-    """Runs of one source on one device with one framework, whatever its version."""
-    words = [word for word in framework.split() if not word[:1].isdigit()]
-    return "/".join((source, device, " ".join(words)))
+def cluster_name(source: str, device: str, framework: str, per_node: str = "") -> str:
+    """Runs of one source on one machine with one framework: what a few of them teach holds there."""
+    machine = f"{per_node}x{device}" if per_node else device
+    return "/".join((source, machine, framework))
 
 
 def _seconds(cells: _Cells, sequence: int) -> float:

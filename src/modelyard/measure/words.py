@@ -100,7 +100,7 @@ def device_named(text: str) -> Device:
         found = find_device(re.sub(r"[-_ ]\d+\s*(?:gb|gib)?$", "", word, flags=re.IGNORECASE))
     if found is not None and word.casefold() == "h100-96":
         # Meta's own: slower memory (HBM2e) and a lower power limit, as torchtitan's tables note.
-        rates = tuple((precision, 0.84 * rate) for precision, rate in found.matmul_flops)
+        rates = tuple((precision, 0.75 * rate) for precision, rate in found.matmul_flops)
         found = replace(found, memory_bandwidth=2.4e12, memory_bytes=96 * 2**30, matmul_flops=rates)
     if found is None or not found.peak_flops:
         raise InputError(
