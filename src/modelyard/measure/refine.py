@@ -23,6 +23,7 @@ from modelyard.measure.rows import MOST_BYTES, Skipped, parse_rows
 from modelyard.spec.devices import Precision, catalogue, find_device
 from modelyard.spec.platform import Platform
 from modelyard.spec.text_file import read_text
+from modelyard.speed.physical.coefficients import Coefficients
 from modelyard.speed.physical.columns import COMPUTE_BYTES, Column, Columns
 from modelyard.speed.physical.families import STYLE_CODE, Family, family_of
 from modelyard.speed.physical.fitting import refit
@@ -34,6 +35,8 @@ from modelyard.speed.physical.steps import step_times
 Places = npt.NDArray[np.intp]
 #: what a run of one's own is taken for where its row says nothing
 UNSAID = {"recompute": "none", "flash_attn": "yes", "sharding": "none"}
+#: how far a training program may be from the one that was calibrated with, in everything it does
+OWN_SOFTWARE_SIGMA = 0.25
 #: parts of the runs that are left out in turn to judge the fit
 FOLDS = 5
 
@@ -72,10 +75,11 @@ def refined(calibration: Calibration, text: str, where: str = "") -> Refined:
         )
     columns = _on(calibration.platform, rows.columns.take(np.array(own)))
     seconds = rows.seconds[own]
-    steps = refit(calibration.steps, columns, seconds)
+    start = _loosened(calibration.steps)
+    steps = refit(start, columns, seconds)
 
     def predicted(known: Places, asked: Places) -> Column:
-        fitted = refit(calibration.steps, columns.take(known), seconds[known])
+        fitted = refit(start, columns.take(known), seconds[known])
         return step_times(columns.take(asked), fitted).seconds
 
     times = Errors(
@@ -158,6 +162,13 @@ def _peaks(text: str, where: str, machine: Platform, stand_in: str) -> _Peaks | 
     )
     columns = _on(machine, rows.columns.take(np.array(own)))
     return _Peaks(columns, rows.bytes[own], whole_device.astype(np.float64))
+
+
+def _loosened(steps: Coefficients) -> Coefficients:
+    """Before runs of one's own: their software may be slower or faster as a whole."""
+    covariance = steps.covariance.copy()
+    covariance[-1, -1] += OWN_SOFTWARE_SIGMA**2
+    return replace(steps, covariance=covariance)
 
 
 def _stand_in(calibration: Calibration) -> str:
