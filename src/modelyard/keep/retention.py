@@ -54,22 +54,19 @@ def prune(store: Store, rule: Retention, *, warn: Callable[[str], None]) -> list
         checkpoint = _usable(store, version, sizes)
         if checkpoint is not None:
             usable.append(checkpoint)
-    present = {checkpoint.version for checkpoint in usable}
     kept = rule.kept([checkpoint.version for checkpoint in usable])
     if not set(found) - kept or not usable:
         return []
     anchor = _newest_whole(usable, warn)
     if anchor is None:
         return []
-    doomed = [
-        version
-        for version in found
-        if version < anchor and (version not in kept or version not in present)
-    ]
+    doomed = [version for version in found if version < anchor and version not in kept]
     for version in reversed(doomed):
         store.delete([f"{version.folder}/{MANIFEST}"])
         store.clear(version.folder)
-    return doomed
+    # Some services go on listing a folder for a while after its last object is gone.
+    present = {name.partition("/")[0] for name in sizes}
+    return [version for version in doomed if version.folder in present]
 
 
 def _usable(store: Store, version: Version, sizes: dict[str, int]) -> Checkpoint | None:
