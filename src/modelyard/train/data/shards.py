@@ -174,7 +174,9 @@ class ShardWriter:
         self._type = token_type(token_bytes(tokenizer.vocab))
         self._vocab = tokenizer.vocab
         self._end = np.array([tokenizer.special.end], dtype=np.int64)
-        self._path = folder / f"{name}.tokens{TEMPORARY}"
+        # Of this process alone: one that was started by a killed parent may still be ending.
+        self._temporary = f".{os.getpid()}{TEMPORARY}"
+        self._path = folder / f"{name}.tokens{self._temporary}"
         self._file = self._path.open("wb", buffering=1 << 20)
         self._hash = hashlib.sha256()
         self._tokens = 0
@@ -203,13 +205,13 @@ class ShardWriter:
         self._file.flush()
         os.fsync(self._file.fileno())
         ends = np.array(self._ends, dtype=END_TYPE).tobytes()
-        path = self._folder / f"{self._name}.ends{TEMPORARY}"
+        path = self._folder / f"{self._name}.ends{self._temporary}"
         with path.open("wb") as file:
             file.write(ends)
             file.flush()
             os.fsync(file.fileno())
-        path.replace(path.with_suffix(""))
-        self._path.replace(self._path.with_suffix(""))
+        path.replace(self._folder / f"{self._name}.ends")
+        self._path.replace(self._folder / f"{self._name}.tokens")
         return Shard(
             name=self._name,
             tokens=self._tokens,
@@ -235,4 +237,4 @@ class ShardWriter:
                 raise
         finally:
             self._path.unlink(missing_ok=True)
-            self._path.with_name(f"{self._name}.ends{TEMPORARY}").unlink(missing_ok=True)
+            self._path.with_name(f"{self._name}.ends{self._temporary}").unlink(missing_ok=True)
