@@ -57,6 +57,14 @@ def test_a_quick_sweep_of_the_planner_is_timed() -> None:
     assert "yard plan sweep, 1 worker" in done.stdout
 
 
+@pytest.mark.slow
+def test_a_calibrated_machine_is_compared_with_itself_in_a_quick_run() -> None:
+    pytest.importorskip("torch")
+    done = run("calibration", "--quick")
+    assert done.returncode == 0, done.stderr
+    assert "- peak memory: median error" in done.stdout
+
+
 @pytest.mark.parametrize("script", NEEDS_TRACES)
 def test_without_traces_it_says_so_and_ends_well(script: str, tmp_path: Path) -> None:
     done = run(script, "--quick", variables={"MODELYARD_DATA": str(tmp_path)})
@@ -66,7 +74,7 @@ def test_without_traces_it_says_so_and_ends_well(script: str, tmp_path: Path) ->
 
 def test_the_page_has_a_place_for_every_benchmark() -> None:
     page = (REPOSITORY / "docs" / "benchmarks.md").read_text(encoding="utf-8")
-    scripts = ("reproduce", "simulator", "decisions", "bulk")
+    scripts = ("reproduce", "simulator", "decisions", "bulk", "calibration")
     for script in scripts:
         assert page.count(f"<!-- {script}: begin -->") == 1
         assert page.count(f"<!-- {script}: end -->") == 1

@@ -105,6 +105,8 @@ def test_programs_get_json_and_runs_refine(tmp_path: Path) -> None:
         (("--from", "here.json"), "--from alone changes nothing"),
         (("--from", "here.json", "--runs", "a.csv", "--quick"), "nothing is measured"),
         (("--from", "here.json", "--runs", "a.csv"), "no such file"),
+        (("--runs", "a.csv"), "no such file"),
+        (("--runs", "/dev/null"), "this is a device"),
         (("--processes", "3"), "this machine has 2"),
         (("--processes", "0"), "not in the range"),
     ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -87,17 +88,18 @@ def calibrate(
     from modelyard.cli.calibrate_report import as_json, print_report
     from modelyard.cli.output import print_json
     from modelyard.measure.calibration import write_calibration
-    from modelyard.measure.refine import refine
+    from modelyard.measure.refine import read_runs, refined
 
     _refuse_contradictions(bool(quick or processes or precision), runs, begin_with)
     _refuse_unwritable(out)
+    rows = None if runs is None else read_runs(runs)
     if begin_with is not None:
         outcome = _read(begin_with)
     else:
         outcome = _measured(quick, processes, precision)
     known: Refined | None = None
-    if runs is not None:
-        known = refine(outcome.calibration, runs)
+    if rows is not None:
+        known = refined(outcome.calibration, rows, str(runs))
         outcome = outcome.with_calibration(known.calibration)
     write_calibration(out, outcome.calibration)
     if output == "json":
@@ -166,6 +168,8 @@ def _refuse_unwritable(out: Path) -> None:
     """Before minutes are spent on what could not be kept."""
     if out.is_dir():
         raise InputError(f"'{out}' is a folder", fix="name a file in it with --out")
+    if out.parent.is_dir() and not os.access(out.parent, os.W_OK):
+        raise InputError(f"the folder '{out.parent}' cannot be written to", fix="name another")
     if not out.parent.is_dir():
         raise InputError(
             f"there is no folder '{out.parent}'", fix="make it, or choose another --out"

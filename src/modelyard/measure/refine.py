@@ -19,7 +19,15 @@ from modelyard.errors import InputError
 from modelyard.measure.calibration import Calibration, Errors, believing
 from modelyard.measure.calibration_fit import STYLE, Belief
 from modelyard.measure.memory_rows import Counted, parse_memory_rows
-from modelyard.measure.rows import MOST_BYTES, Skipped, parse_rows
+from modelyard.measure.rows import (
+    MOST_BYTES,
+    NUMBERS,
+    REQUIRED,
+    TARGETS,
+    Skipped,
+    parse_rows,
+    read_table,
+)
 from modelyard.spec.devices import Precision, catalogue, find_device
 from modelyard.spec.platform import Platform
 from modelyard.spec.text_file import read_text
@@ -58,7 +66,14 @@ class Refined:
 
 def refine(calibration: Calibration, path: str | os.PathLike[str]) -> Refined:
     """With the runs of a CSV file."""
-    return refined(calibration, read_text(path, MOST_BYTES), os.fspath(path))
+    return refined(calibration, read_runs(path), os.fspath(path))
+
+
+def read_runs(path: str | os.PathLike[str]) -> str:
+    """The text of a table of runs; `InputError` where it is none, before anything is measured."""
+    text = read_text(path, MOST_BYTES)
+    read_table(text, os.fspath(path), required=REQUIRED, one_of=TARGETS, numbers=NUMBERS)
+    return text
 
 
 def refined(calibration: Calibration, text: str, where: str = "") -> Refined:
