@@ -123,11 +123,12 @@ def full_agenda(machine: Machine) -> Agenda:
             blocks=CUDA_SHAPES,
             runs=_runs(_CUDA_RUNS, machine.processes),
         )
+    wider = _widening(machine.threads)
     return Agenda(
-        sizes=CPU_SIZES,
+        sizes=[(wider * rows, wider * inner, wider * own) for rows, inner, own in CPU_SIZES],
         copy_sizes_bytes=SIZES_BYTES,
-        blocks=CPU_SHAPES,
-        runs=_runs(_CPU_RUNS, machine.processes),
+        blocks=[replace(shape, hidden=wider * shape.hidden) for shape in CPU_SHAPES],
+        runs=_runs(_CPU_RUNS, machine.processes, wider),
     )
 
 
@@ -139,8 +140,11 @@ def quick_agenda(machine: Machine) -> Agenda:
         sizes=whole.sizes[2:5],
         copy_sizes_bytes=(64 * MEBI,),
         blocks=whole.blocks[1:3],
-        runs=[run for run in whole.runs if run in _runs(_QUICK_RUNS, machine.processes)]
-        or whole.runs[:3],
+        runs=_runs(
+            _QUICK_CUDA_RUNS if machine.accelerator == "cuda" else _QUICK_CPU_RUNS,
+            machine.processes,
+            1 if machine.accelerator == "cuda" else _widening(machine.threads),
+        ),
         exchange_repetitions=10,
         product_seconds=0.1,
         copy_seconds=0.2,
@@ -230,7 +234,7 @@ _CPU_RUNS: tuple[_Shape, ...] = (
     (_BERT, 4, 256, 8_192, 128, 8, 1),
     (_BERT, 2, 384, 16_384, 256, 2, 1),
 )
-_QUICK_RUNS = (_CPU_RUNS[1], _CPU_RUNS[4], _CPU_RUNS[8])
+_QUICK_CPU_RUNS = (_CPU_RUNS[1], _CPU_RUNS[4], _CPU_RUNS[8])
 _CUDA_RUNS: tuple[_Shape, ...] = (
     (_GPT, 4, 1_024, 50_304, 1_024, 4, 1),
     (_GPT, 12, 768, 50_304, 1_024, 8, 1),
@@ -242,13 +246,21 @@ _CUDA_RUNS: tuple[_Shape, ...] = (
 )
 
 
-def _runs(shapes: Sequence[_Shape], processes: int) -> list[Run]:
+_QUICK_CUDA_RUNS = (_CUDA_RUNS[1], _CUDA_RUNS[2], _CUDA_RUNS[5])
+
+
+def _widening(threads: int) -> int:
+    """Models that keep one core busy are too small for many of them."""
+    return 1 if threads < 8 else 2 if threads < 64 else 4
+
+
+def _runs(shapes: Sequence[_Shape], processes: int, wider: int = 1) -> list[Run]:
     """Every shape alone, and with all processes when there are several."""
     return [
         Run(
             kind=kind,
             layers=layers,
-            hidden=hidden,
+            hidden=wider * hidden,
             vocab=vocab,
             sequence=sequence,
             micro_batch=micro_batch,
