@@ -60,6 +60,7 @@ VERBS: Mapping[str, Verb] = {
     "why": Verb("modelyard.cli.why:why", "Say why jobs wait at a moment of a simulation."),
     "policies": Verb("modelyard.cli.policies:policies", "List the scheduling policies."),
     "generate": Verb("modelyard.cli.generate:generate", "Write a synthetic workload."),
+    "train": Verb("modelyard.cli.train:train", "Train a job on this machine, elastically."),
     "learn": Verb("modelyard.cli.learn:learn", "Train a policy on the simulator."),
     "calibrate": Verb(
         "modelyard.cli.calibrate:calibrate", "Measure this machine, so that plans for it are right."

@@ -13,6 +13,7 @@ from modelyard.spec.devices import kind_name
 from modelyard.spec.fields import SPEC_CONFIG, Count, Flag, Name, Seconds, Text, WholeNumber
 from modelyard.spec.problems import Finding, Inconsistent, validate
 from modelyard.spec.source import parse_document, read_document
+from modelyard.spec.training import TrainSpec
 from modelyard.units import describe
 
 #: far beyond any cluster; a larger number is a typing mistake
@@ -107,6 +108,9 @@ class JobSpec(BaseModel):
     )
     duration: Seconds | None = Field(
         default=None, description="an estimate of the time it runs, for example 2h30m"
+    )
+    train: TrainSpec | None = Field(
+        default=None, description="how the model is trained, for jobs without a command"
     )
 
     @model_validator(mode="after")

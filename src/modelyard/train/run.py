@@ -12,6 +12,7 @@ A step that is not committed comes again with the same samples, divided among th
 
 from __future__ import annotations
 
+import math
 import socket
 import time
 from collections.abc import Iterator
@@ -192,6 +193,7 @@ class Step:
     _began: float = field(default_factory=time.perf_counter)
     _loss: float = 0.0
     _samples: int = 0
+    _tokens: int = 0
 
     def microbatches(self) -> Iterator[Positions]:
         """The samples of this worker, a forward pass at a time."""
@@ -209,14 +211,15 @@ class Step:
                 reducer.last_pass()
             yield own[start : start + settings.micro_batch]
 
-    def backward(self, loss: torch.Tensor, *, samples: int) -> None:
+    def backward(self, loss: torch.Tensor, *, samples: int, tokens: int = 0) -> None:
         """Add the gradients of some samples, of whose losses `loss` is the mean."""
         (loss * (samples / self.run.settings.batch)).backward()
         self._loss += loss.item() * samples
         self._samples += samples
+        self._tokens += tokens
 
-    def commit(self) -> None:
-        """Sum, vote, and apply the step when all have voted."""
+    def commit(self, *, clip: float = math.inf) -> None:
+        """Sum, vote, and apply the step when all have voted; `clip` is the largest norm."""
         run, member = self.run, self.run._member
         assert run._reducer is not None
         busy = time.perf_counter() - self._began
@@ -226,8 +229,12 @@ class Step:
         except Disturbed as error:
             member.trouble(str(error))
             return
+        if math.isfinite(clip):
+            run._reducer.clip(clip)
         run._pending = self.number
-        member.vote(Vote(self.generation, self.number, self._loss, self._samples, 0, busy))
+        member.vote(
+            Vote(self.generation, self.number, self._loss, self._samples, self._tokens, busy)
+        )
         outcome = member.verdict(self.number)
         if outcome is None:
             return

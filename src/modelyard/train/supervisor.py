@@ -224,6 +224,9 @@ class Supervisor:
             if answer.status:
                 yield Happening(f"died ({answer.status})", answer.name)
                 self._count_death(answer.name)
+            else:
+                # It left as it was asked to, or all steps are done: nobody has to take its place.
+                self._wanted = min(self._wanted, len(self._alive))
 
     def _count_death(self, name: str) -> None:
         """Give up when workers die and die and nothing gets done."""

@@ -1,0 +1,106 @@
+"""`yard train`: train a job on this machine, elastically, with nothing else running."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from modelyard.cli.output import output_option, print_json
+from modelyard.errors import InputError
+
+if TYPE_CHECKING:
+    from modelyard.spec.job import JobSpec
+    from modelyard.train.supervisor import Supervisor
+
+MOST_WORKERS = 1_024
+
+
+@click.command()
+@click.argument("job_file", metavar="JOB", type=click.Path(dir_okay=False, path_type=Path))
+@click.option(
+    "--workers",
+    type=click.IntRange(1, MOST_WORKERS),
+    help="Processes that train together; the job's most devices or the cores, the fewer of them.",
+)
+@click.option(
+    "--out",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Folder of the journal, logs and checkpoints; the job's name beside its file.",
+)
+@click.option("--steps", type=click.IntRange(1), help="Steps, instead of those of the file.")
+@click.option("--threads", type=click.IntRange(1), help="Threads of each worker.")
+@output_option
+def train(
+    job_file: Path,
+    workers: int | None,
+    out: Path | None,
+    steps: int | None,
+    threads: int | None,
+    output: str,
+) -> None:
+    """Train a job on this machine.
+
+    Workers that die are replaced, and nobody starts again from the beginning: the others go on
+    after the step in flight. Started again after an interruption, it goes on where it was.
+
+    \b
+    Examples:
+      yard data prepare book.txt --out data --tokenizer bytes
+      yard train examples/train.yaml --workers 2
+      yard train examples/train.yaml --steps 50 -o json
+    """
+    from modelyard.cli.train_display import watch
+    from modelyard.spec.job import read_job
+
+    job = read_job(job_file)
+    if steps is not None:
+        job = job.model_copy(update={"steps": steps})
+    _need_torch()
+    from modelyard.train.job import prepared
+
+    # Mistakes in the job are found here, and not by workers that nobody listens to.
+    prepared(job, job_file.parent)
+    count = workers or min(job.devices.max, os.cpu_count() or 1)
+    folder = out or job_file.parent / f"{job.name}-run"
+    with _supervisor(job, job_file, folder, count, threads) as supervisor:
+        report = watch(supervisor, job, quiet=output == "json")
+    if output == "json":
+        print_json(report)
+
+
+def _supervisor(
+    job: JobSpec, job_file: Path, folder: Path, workers: int, threads: int | None
+) -> Supervisor:
+    import msgspec
+
+    from modelyard.train.conductor.machine import Settings
+    from modelyard.train.job import Post
+    from modelyard.train.supervisor import Supervisor
+
+    assert job.train is not None
+    assert job.batch is not None
+    assert job.steps is not None
+    settings = Settings(
+        batch=job.batch, steps=job.steps, most=workers, stall_seconds=job.train.stall
+    )
+    each = threads or max(1, (os.cpu_count() or 1) // workers)
+
+    def told(address: str, worker: str) -> str:
+        post = Post(str(job_file.resolve()), worker, address, settings.beat_seconds, each)
+        return msgspec.json.encode(post).decode()
+
+    return Supervisor(
+        folder, settings, workers=workers, entry="modelyard.train.job:work", argument=told
+    )
+
+
+def _need_torch() -> None:
+    from importlib.util import find_spec
+
+    if find_spec("torch") is None or find_spec("msgspec") is None:
+        fix = f"{Path(sys.executable).name} -m pip install 'modelyard[train]'"
+        raise InputError("training needs torch, which is not installed", fix=fix)

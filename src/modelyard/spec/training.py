@@ -1,0 +1,74 @@
+"""How a job trains, as people write it: the `train` section of a job file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+
+from pydantic import BaseModel, Field
+
+from modelyard.spec.fields import SPEC_CONFIG, Count, Flag, Number, Seconds, Text, WholeNumber
+
+
+class Schedule(StrEnum):
+    """How the learning rate goes on after its warm-up."""
+
+    CONSTANT = "constant"
+    LINEAR = "linear"
+    COSINE = "cosine"
+    INVERSE_ROOT = "inverse-root"
+
+
+class Arithmetic(StrEnum):
+    """In which the forward and backward passes are computed; parameters stay in fp32."""
+
+    FP32 = "fp32"
+    BF16 = "bf16"
+
+
+class OptimizerSpec(BaseModel):
+    """What makes steps of gradients."""
+
+    model_config = SPEC_CONFIG
+
+    name: Text = Field(default="adamw", description="adamw, sgd, lamb or adafactor")
+    learning_rate: Number = Field(default=3e-4, gt=0, description="at its highest")
+    warmup: WholeNumber = Field(default=0, ge=0, description="steps in which it grows from 0")
+    schedule: Schedule = Field(default=Schedule.COSINE, description="what it does afterwards")
+    weight_decay: Number = Field(default=0.1, ge=0, description="decoupled from the gradients")
+    clip: Number = Field(default=1.0, ge=0, description="largest norm of gradients; 0 for any")
+
+
+class CheckpointSpec(BaseModel):
+    """Where and how often what was trained is kept."""
+
+    model_config = SPEC_CONFIG
+
+    to: Text | None = Field(
+        default=None, description="a folder or s3://…; beside the job's journal when not written"
+    )
+    every: Count = Field(default=100, description="steps between two of them")
+    keep: WholeNumber = Field(default=3, ge=1, description="how many of the newest are kept")
+
+
+class TrainSpec(BaseModel):
+    """Everything that a job needs to train a language model by itself."""
+
+    model_config = SPEC_CONFIG
+
+    data: Text = Field(description="a folder that 'yard data prepare' has made")
+    sequence: Count = Field(default=128, description="tokens of a sample")
+    micro_batch: Count = Field(default=8, description="samples of one forward pass")
+    model_options: Mapping[Text, object] = Field(
+        default={}, description="the model's own fields: layers, hidden, heads, dropout …"
+    )
+    optimizer: OptimizerSpec = Field(default=OptimizerSpec(), description="what makes the steps")
+    precision: Arithmetic = Field(
+        default=Arithmetic.FP32, description="of the passes; parameters stay in fp32"
+    )
+    seed: WholeNumber = Field(default=0, ge=0, description="of first weights and of the order")
+    checkpoints: CheckpointSpec = Field(
+        default=CheckpointSpec(), description="where and how often it is kept"
+    )
+    stall: Seconds = Field(default=1.0, description="the longest acceptable pause after a failure")
+    tensorboard: Flag = Field(default=False, description="whether to write TensorBoard files")
