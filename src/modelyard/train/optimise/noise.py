@@ -1,0 +1,92 @@
+"""How noisy gradients are, and so how much of a larger batch is worth its samples.
+
+McCandlish et al. (2018), appendix A: a gradient over b samples has the expected squared norm
+|G|² + S/b. Gradients of single workers and their mean are two values of b, and two equations give
+|G|² and S. Their ratio is the noise scale: the batch beyond which more samples bring little. Both
+are smoothed before they are divided, because the ratio of noisy numbers is biased.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class NoiseSample:
+    """One step's estimates; each alone may even be negative."""
+
+    gradient_square: float
+    variance: float
+
+
+@dataclass(frozen=True, slots=True)
+class Noise:
+    """Smoothed estimates; plain numbers, so that they can be stored and sent."""
+
+    gradient_square: float = 0.0
+    variance: float = 0.0
+    #: how much of the averages is there yet
+    weight: float = 0.0
+
+    @property
+    def scale(self) -> float:
+        """Samples; infinite while the gradient cannot be told from its noise, NaN before any."""
+        if self.weight <= 0.0:
+            return math.nan
+        if self.variance <= 0.0:
+            return 0.0
+        return self.variance / self.gradient_square if self.gradient_square > 0.0 else math.inf
+
+
+def noise_sample(
+    squares: Sequence[float], samples: Sequence[int], total_square: float
+) -> NoiseSample | None:
+    """From squared norms of mean gradients over parts of a batch, and over all of it.
+
+    Parts are workers, or the passes of one worker, and may differ in size. None where there is
+    nothing to tell apart: fewer than two parts, or a gradient that is no number.
+    """
+    numbers = (*squares, total_square)
+    if len(squares) < 2 or min(samples) < 1 or not all(map(math.isfinite, numbers)):
+        return None
+    inverse_small = sum(1.0 / count for count in samples) / len(samples)
+    inverse_whole = 1.0 / sum(samples)
+    small = sum(squares) / len(squares)
+    variance = (small - total_square) / (inverse_small - inverse_whole)
+    return NoiseSample(total_square - variance * inverse_whole, variance)
+
+
+def smoothed(noise: Noise, sample: NoiseSample | None, memory: float = 0.95) -> Noise:
+    """The estimate with one more step in it."""
+    if sample is None:
+        return noise
+    fresh = 1.0 - memory
+    weight = memory * noise.weight + fresh
+    old = memory * noise.weight
+
+    def mixed(before: float, now: float) -> float:
+        return (old * before + fresh * now) / weight
+
+    return Noise(
+        mixed(noise.gradient_square, sample.gradient_square),
+        mixed(noise.variance, sample.variance),
+        weight,
+    )
+
+
+def efficiency(noise: Noise, batch: int, reference: int) -> float:
+    """Progress of a sample at this batch, relative to one at the reference (Pollux, eq. 7).
+
+    (scale + reference) / (scale + batch): 1 at the reference, less beyond it.
+    """
+    scale = noise.scale
+    if math.isnan(scale) or math.isinf(scale):
+        return 1.0
+    return (scale + reference) / (scale + batch) if scale + batch > 0.0 else 1.0
+
+
+def goodput(noise: Noise, *, batch: int, reference: int, step_seconds: float) -> float:
+    """Samples per second that count: throughput × efficiency (Qiao et al., 2021)."""
+    return batch / step_seconds * efficiency(noise, batch, reference)
