@@ -37,8 +37,9 @@ Mask = npt.NDArray[np.bool_]
 Rows = dict[str, Whole]
 Keep = Callable[[Rows], Mask]
 
-#: a micro-batch of more tokens than this gains nothing more from its size
+#: a micro-batch of more tokens or sequences than this gains nothing more from its size
 MOST_MICRO_TOKENS = 2**17
+MOST_MICRO_SEQUENCES = 2**10
 #: chunks of a stage beyond this cost more messages than they save bubbles
 MOST_VIRTUAL = 12
 #: sequences shorter than this are not worth dividing over devices
@@ -210,8 +211,13 @@ def _experts_fit(model: Model) -> Keep:
     return keep
 
 
+def most_micro_batch(sequence: int) -> int:
+    """The largest micro-batch worth a look, in sequences."""
+    return min(MOST_MICRO_SEQUENCES, max(1, MOST_MICRO_TOKENS // sequence))
+
+
 def _micro_choices(batch: int, sequence: int) -> list[int]:
-    most = min(batch, max(1, MOST_MICRO_TOKENS // sequence))
+    most = min(batch, most_micro_batch(sequence))
     found = {odd * 2**k for odd in _ODD_FACTORS for k in range(most.bit_length())}
     return sorted(m for m in found if m <= most and batch % m == 0)
 

@@ -26,8 +26,8 @@ from modelyard.plan.mixed.effort import Effort, counts_below
 from modelyard.plan.mixed.team import Member, Team, member
 from modelyard.plan.request import Request
 from modelyard.plan.space import (
-    MOST_MICRO_TOKENS,
     devices_of,
+    most_micro_batch,
     pipeline_choices,
     tensor_choices,
 )
@@ -43,6 +43,8 @@ from modelyard.speed.physical.columns import (
 )
 
 Whole = npt.NDArray[np.int64]
+#: shares of larger batches are too many to try one by one, and nobody trains with such batches
+_MOST_BATCH = 2**15
 #: accumulations of one layout that are tried around the expected one
 _MOST_ACCUMULATIONS = 96
 
@@ -59,6 +61,8 @@ class _Profile:
 
 def teams_by_data(request: Request, knowledge: Knowledge, batch: int, effort: Effort) -> list[Team]:
     """The fastest team whose kinds divide a batch, if there is one with several kinds."""
+    if batch > _MOST_BATCH:
+        return []
     weights = np.array([_strength(request, pool) for pool in request.pools])
     profiles = [
         profile
@@ -164,7 +168,7 @@ def _replicas(
     adapted = request.tuning.method is not Method.FULL
     stages = [1] if adapted else pipeline_choices(request.model)
     stages = stages if pins.pipeline is None else [pins.pipeline]
-    most = max(1, min(batch, MOST_MICRO_TOKENS // request.sequence))
+    most = min(batch, most_micro_batch(request.sequence))
     micro = [2**k for k in range(most.bit_length()) if 2**k <= most]
     micro = micro if pins.micro_batch is None else [pins.micro_batch]
     rows: list[tuple[int, int, int, int]] = []

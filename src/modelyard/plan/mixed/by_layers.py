@@ -18,7 +18,7 @@ from modelyard.plan.knowledge import Knowledge
 from modelyard.plan.mixed.effort import Effort, counts_below
 from modelyard.plan.mixed.team import Member, Team, member
 from modelyard.plan.request import Request
-from modelyard.plan.space import MOST_MICRO_TOKENS, divisors, pipeline_choices, tensor_choices
+from modelyard.plan.space import divisors, most_micro_batch, pipeline_choices, tensor_choices
 from modelyard.spec.layout import Recompute, Sharding
 from modelyard.spec.pool import Pool
 from modelyard.spec.tuning import Method
@@ -112,7 +112,7 @@ def _rows(request: Request, batch: int, pair: tuple[int, int], effort: Effort) -
     one, other = (request.pools[place] for place in pair)
     pins = request.pins
     rows: list[tuple[int, int, int, int, int, int]] = []
-    most = max(1, MOST_MICRO_TOKENS // request.sequence)
+    most = most_micro_batch(request.sequence)
     replicas = [d for d in divisors(batch) if d <= min(one.most, other.most)]
     for data in replicas if pins.data is None else [pins.data]:
         sizes = [2**k for k in range(most.bit_length()) if (batch // data) % 2**k == 0]
