@@ -12,7 +12,10 @@ from modelyard.errors import InputError
 from modelyard.plan.launch.launchers import LAUNCHERS, PINS, launch
 from modelyard.plan.request import Pins
 from modelyard.plan.solve import solve
+from modelyard.simulate.readers.gavel import read_gavel
+from modelyard.simulate.readers.source import read_source
 from modelyard.spec.adapters import lora
+from modelyard.spec.allocation import Footprint, packed_counts
 from modelyard.spec.devices import Precision
 from modelyard.spec.job import parse_job
 from modelyard.spec.layout import Layout, Recompute, Sharding
@@ -204,3 +207,18 @@ def test_unknown_tools_are_named(planned):
     with pytest.raises(InputError, match="did you mean 'megatron'"):
         launch(plan, request, "megatron-lm")
     assert Pins() == PINS["yard"]
+
+
+def test_the_simulator_plays_a_planned_job(asked, knowledge, tmp_path):
+    """On the planned devices it takes as long as its steps do."""
+    request = asked("llama2-7b", "16xH100", tokens=1e9)
+    answer = solve(request, knowledge)
+    plan = answer.plans[0]
+    for name, text in launch(plan, request, "yard", answer.curve).files.items():
+        (tmp_path / name).write_text(text)
+    source = read_source(tmp_path / "job.trace")
+    (job,) = read_gavel(source, tmp_path / "speed.json", devices_per_node=8).jobs
+    here = Footprint("H100", packed_counts(plan.devices, 8))
+    seconds = job.work.steps / job.work.speed.goodput(here)
+    assert seconds == pytest.approx(plan.steps * plan.step_seconds.value)
+    assert job.kinds == ("H100",)

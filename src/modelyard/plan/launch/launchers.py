@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from modelyard.errors import UnknownName
-from modelyard.plan.answer import Plan
+from modelyard.plan.answer import CurvePoint, Plan
 from modelyard.plan.launch.deepspeed import deepspeed
 from modelyard.plan.launch.fsdp import fsdp
 from modelyard.plan.launch.megatron import megatron
 from modelyard.plan.launch.settings import LaunchSettings, refuse
+from modelyard.plan.launch.speed_files import SPEED_FILE, TRACE_FILE, speed_files
 from modelyard.plan.launch.yard_job import yard_job
 from modelyard.plan.request import Pins, Request
 from modelyard.spec.layout import Sharding
@@ -31,12 +33,22 @@ PINS: Mapping[str, Pins] = {
 }
 
 
-def launch(plan: Plan, request: Request, tool: str) -> LaunchSettings:
-    """The settings, or an `InputError` with what the tool cannot express."""
+def launch(
+    plan: Plan, request: Request, tool: str, curve: Sequence[CurvePoint] = ()
+) -> LaunchSettings:
+    """The settings, or an `InputError` with what the tool cannot express.
+
+    With the curve of its answer, a job of the yard comes with its speed over device counts.
+    """
     if tool not in LAUNCHERS:
         raise UnknownName("launcher", tool, LAUNCHERS)
     if plan.shares and tool != "yard":
         kinds = " and ".join(share.pool.kind for share in plan.shares)
         reason = f"it gives every device the same work, and {kinds} need different shares"
         raise refuse(tool, [reason], "plan without --mixed")
-    return LAUNCHERS[tool](plan, request)
+    settings = LAUNCHERS[tool](plan, request)
+    if tool == "yard" and curve:
+        files = {**settings.files, **speed_files(plan, request, curve)}
+        note = f"play it with 'yard simulate {TRACE_FILE} --tables {SPEED_FILE}'"
+        return replace(settings, files=files, notes=(*settings.notes, note))
+    return settings
