@@ -349,7 +349,7 @@ def _configuration(cells: _Cells, line: int) -> _Configuration:
 
 
 def cluster_name(source: str, device: str, framework: str, per_node: str = "") -> str:
-    """Runs of one source on one machine with one framework: what a few of them teach holds there."""
+    """Runs of one source on one machine with one framework, which a few of them teach about."""
     machine = f"{per_node}x{device}" if per_node else device
     return "/".join((source, machine, framework))
 

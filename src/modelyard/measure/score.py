@@ -197,10 +197,11 @@ def _split(
     """Rows to learn from and rows to judge, of one cluster."""
     names = random.permutation(np.unique(groups))
     if names.size > 1:
-        # Half of the groups to learn from, more where they hold too few rows, and never all.
+        # A third of the groups is judged, fewer where the others hold too few rows.
         sizes = np.array([np.sum(groups == name) for name in names])
         needed = int(np.searchsorted(np.cumsum(sizes), count)) + 1
-        taken = np.isin(groups, names[: min(max(needed, names.size // 2), names.size - 1)])
+        most = names.size - max(1, names.size // 3)
+        taken = np.isin(groups, names[: min(max(needed, most), names.size - 1)])
     else:
         taken = np.zeros(members.size, dtype=bool)
         taken[random.permutation(members.size)[:count]] = True

@@ -32,6 +32,8 @@ STUDENT_DEGREES = 4.0
 #: rows of one source that count in full; of more, only a power, since they repeat each other
 FULL_ROWS = 20.0
 CROWD_POWER = 0.8
+#: clusters have heavier tails than a Gaussian: what its own rows say about one may be far out
+UNUSUAL_CLUSTER_SIGMA = 0.13
 #: spread of models around their cluster's factor, when few rows are learnt from
 KIND_SIGMA = 0.06
 _MOST_STEPS = 60
@@ -138,7 +140,7 @@ def refit(coefficients: Coefficients, columns: Columns, seconds: Column) -> Coef
     size, own = coefficients.mean.size, kinds.shape[1]
     centre = np.concatenate([coefficients.mean, np.zeros(own)])
     precision = np.zeros((size + own, size + own))
-    precision[:size, :size] = _inverse(coefficients.covariance)
+    precision[:size, :size] = _inverse(_open_minded(coefficients.covariance))
     precision[size:, size:] = np.eye(own) / KIND_SIGMA**2
 
     def predicted(values: Column) -> Column:
@@ -164,6 +166,15 @@ def refit(coefficients: Coefficients, columns: Columns, seconds: Column) -> Coef
         residual_sigma=coefficients.residual_sigma,
         rows=coefficients.rows + measured.size,
     )
+
+
+def _open_minded(covariance: Column) -> Column:
+    """Room for a cluster that is nothing like the usual, as long as none of its rows was seen."""
+    if covariance[-1, -1] < (0.99 * USUAL_CLUSTER_SIGMA) ** 2:
+        return covariance
+    wider = covariance.copy()
+    wider[-1, -1] = max(float(covariance[-1, -1]), UNUSUAL_CLUSTER_SIGMA**2)
+    return wider
 
 
 def _kinds(columns: Columns, rows: int) -> Column:

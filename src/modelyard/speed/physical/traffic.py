@@ -11,7 +11,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from modelyard.speed.physical.columns import Column, Columns
+from modelyard.speed.physical.families import STYLE_CODE, Style
 from modelyard.speed.physical.work import Work
+
+#: what cutting attention into pieces costs, as a share of it, if the term's factor is 1
+RING_LOSS = 0.5
+#: collectives for a block whose parameters are gathered, where its modules are not joined in one
+_GATHERS_APART = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +114,9 @@ def _context(c: Columns, work: Work) -> Column:
     held = work.tokens * 2.0 * c.kv_heads * c.head_size * c.wide_bytes / layout.tensor
     moved = held * (layout.context - 1.0) * 3.0 * work.stage_layers * c.repeats
     bandwidth = np.where(group.nodes > 1.0, c.across_bandwidth, c.inside_bandwidth)
-    return moved / bandwidth
+    # A ring cuts one kernel into `context` smaller ones, whose results are merged.
+    pieces = RING_LOSS * work.attention * (1.0 - 1.0 / layout.context)
+    return moved / bandwidth + pieces
 
 
 def _expert(c: Columns, work: Work, full: Column) -> tuple[Column, Column]:
@@ -173,7 +181,9 @@ def _data(c: Columns, work: Work) -> tuple[Column, Column, Column, Column]:
     )
     # One collective for each block where parameters are gathered, and those know only rings, whose
     # latency grows with their length; a few buckets otherwise.
-    ring = (shard.inside - 1.0) * c.inside_latency + (shard.nodes - 1.0) * c.across_latency
+    hops = shard.nodes * (shard.inside - 1.0) * c.inside_latency
+    apart = np.where(c.style == STYLE_CODE[Style.EAGER], _GATHERS_APART, 1.0)
+    ring = (hops + (shard.nodes - 1.0) * c.across_latency) * apart
     latency = np.where(
         is_three,
         (gathers + per_micro) * ring * work.stage_layers,

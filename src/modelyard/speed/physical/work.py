@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from modelyard.speed.physical.columns import Column, Columns
-from modelyard.speed.physical.families import STYLE_CODE, Family, Style
+from modelyard.speed.physical.families import FAMILY_CODE, STYLE_CODE, Family, Style
 
 #: best large product as a share of peak where nobody measured the device: its relatives' values
 USUAL_SHARE = {
@@ -28,6 +28,9 @@ USUAL_SHARE = {
     Family.CPU: 0.80,
 }
 _SHARE_BY_CODE = np.array([USUAL_SHARE[family] for family in Family])
+#: the same for 32 bits on devices that have no tensor cores for them, which little slows down
+PLAIN_SHARE = 0.93
+_TILE_CHOOSERS = [FAMILY_CODE[Family.TPU], FAMILY_CODE[Family.TRAINIUM]]
 #: share of a masked model's tokens that reach its output layer (20 of 128, 80 of 512)
 MASKED_SHARE = 0.156
 #: kernels of a block's forward pass, by how the software hands them over
@@ -151,6 +154,8 @@ def work_of(columns: Columns) -> Work:
             + c.mlp_parameters * _misaligned(mlp_width)
         )
     )
+    # Compilers for systolic arrays choose tiles that fit; libraries of kernels have few sizes.
+    misaligned = np.where(np.isin(c.family, _TILE_CHOOSERS), 0.0, misaligned)
     expert, expert_bytes = _experts(c, tokens, part, passes, rate)
 
     attention, products, scores = _attention(c, tokens, stage_layers, wide_rate)
@@ -218,7 +223,9 @@ def _matmul_share(c: Columns) -> Column:
 
 
 def _usual_share(c: Columns) -> Column:
-    return _SHARE_BY_CODE[c.family.astype(np.intp)]
+    usual = _SHARE_BY_CODE[c.family.astype(np.intp)]
+    plain = (c.family == FAMILY_CODE[Family.VOLTA]) & (c.compute_bytes == 4.0)
+    return np.where(plain, PLAIN_SHARE, usual)
 
 
 def _product_bytes(c: Columns, rows: Column, inner: Column, outer: Column) -> Column:
@@ -286,6 +293,8 @@ def _attention(
     # Written, read by softmax, written, masked, read again; and twice that backward.
     elements = tokens * seen * c.heads * stage_layers * c.repeats / layout.tensor
     odd = 1.0 + 0.5 * (c.head_size % 8.0 != 0.0)
+    # Scale, mask, softmax and dropout in operations of their own instead of one.
+    odd = odd * np.where(c.style == STYLE_CODE[Style.GRAPH], 2.0, 1.0)
     traffic = np.where(
         flash, 0.0, elements * (6.0 * (2.0 + again) + 4.0) * c.wide_bytes / 2.0 * odd
     )
