@@ -24,7 +24,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from modelyard.cli.main import VERBS, yard
-from modelyard.cli.plan import SUBCOMMANDS
+from modelyard.cli.plan import SUBCOMMANDS, PlanCommand
 from modelyard.cli.plan_json import MEANING, SCHEMA_VERSION
 from modelyard.errors import YardError
 from modelyard.schedule import reasons as reasons_module
@@ -133,12 +133,12 @@ def cli() -> str:
     """Every command with its help text, as `--help` prints it."""
     sections = []
     for name, verb in VERBS.items():
-        sections.append(f"## yard {name}\n\n{code(_help(verb.load(), name))}")
-        if name == "plan":
-            sections += [
-                f"### yard plan {below}\n\n{code(_help(command.load(), f'plan {below}'))}"
-                for below, command in SUBCOMMANDS.items()
-            ]
+        command = verb.load()
+        sections.append(f"## yard {name}\n\n{code(_help(command, name))}")
+        sections += [
+            f"### yard {name} {below}\n\n{code(_help(one, f'{name} {below}'))}"
+            for below, one in _below(command).items()
+        ]
     exits = table(
         ("exit code", "meaning"),
         (
@@ -150,6 +150,13 @@ def cli() -> str:
         ),
     )
     return page("Command line", code(_help(yard, "yard")), exits, *sections)
+
+
+def _below(command: click.Command) -> Mapping[str, click.Command]:
+    """The commands of a command that has some."""
+    if isinstance(command, PlanCommand):
+        return {name: verb.load() for name, verb in SUBCOMMANDS.items()}
+    return command.commands if isinstance(command, click.Group) else {}
 
 
 def _help(command: click.Command, name: str) -> str:

@@ -106,9 +106,7 @@ def exists(words: list[str]) -> bool:
         return all(goal in make_targets() for goal in goals)
     if not arguments or arguments[0] in ("--help", "--version", "COMMAND"):
         return True
-    options = verb_options().get(arguments[0])
-    if arguments[0] == "plan" and arguments[1:2] and arguments[1] in SUBCOMMANDS:
-        options = options_of(SUBCOMMANDS[arguments[1]].load())
+    options = verb_options().get(" ".join(arguments[:2])) or verb_options().get(arguments[0])
     # What follows `--` is for another program.
     own = takewhile(lambda word: word != "--", arguments[1:])
     used = {word.split("=")[0] for word in own if re.match(r"--?[a-zA-Z]", word)}
@@ -123,7 +121,14 @@ def make_targets() -> set[str]:
 
 @cache
 def verb_options() -> dict[str, set[str]]:
-    return {name: options_of(verb.load()) for name, verb in VERBS.items()}
+    """Options by command, with the commands below a verb as `verb command`."""
+    verbs = {name: verb.load() for name, verb in VERBS.items()}
+    found = {name: options_of(verb) for name, verb in verbs.items()}
+    found |= {f"plan {name}": options_of(verb.load()) for name, verb in SUBCOMMANDS.items()}
+    for name, verb in verbs.items():
+        if isinstance(verb, click.Group):
+            found |= {f"{name} {below}": options_of(one) for below, one in verb.commands.items()}
+    return found
 
 
 def options_of(command: click.Command) -> set[str]:
