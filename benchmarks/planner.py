@@ -1,6 +1,6 @@
 """The planner against published runs: step times, choices, memory, loss, and how fast it answers.
 
-    python benchmarks/planner.py [--only steps|choices|speed|memory|loss|greedy] [--write]
+    python benchmarks/planner.py [--only steps|choices|ablation|speed|memory|loss|greedy] [--write]
 
 Prints a table per question with the errors that were measured for other planners beside ours; ends
 with 1 when an aim is missed, with 0 otherwise and where the data is absent. Every figure under
@@ -13,15 +13,17 @@ import argparse
 import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
 from modelyard.measure.row_model import Shape, model_of
-from modelyard.measure.rows import read_rows
+from modelyard.measure.rows import MeasuredRows, read_rows
 from modelyard.measure.score import (
     Accuracy,
+    Prediction,
     accuracy,
     accuracy_by,
     calibrated,
@@ -35,9 +37,12 @@ from modelyard.spec.devices import Precision
 from modelyard.spec.layout import Layout
 from modelyard.spec.platform import platform
 from modelyard.spec.tuning import Tuning
+from modelyard.speed.physical.coefficients import Coefficients, prior
 from modelyard.speed.physical.columns import Columns, LayoutColumns
+from modelyard.speed.physical.fitting import fit
 from modelyard.speed.physical.shipped import shipped
 from modelyard.speed.physical.steps import step_times
+from modelyard.speed.physical.terms import TERM_NAMES
 from table import Table, write_section
 
 DATA_VARIABLE = "MODELYARD_DATA"
@@ -254,6 +259,75 @@ def _many_configurations() -> Columns:
     )
 
 
+def ablation(folder: Path) -> Section:
+    """Each idea left out, sources held out in turn."""
+    rows = read_rows(folder / "planning" / "throughput.csv")
+    table = Table(
+        "Step time of sources held out in turn, errors in per cent, with one idea left out",
+        {"without": 44, "median": 6, "p90": 6},
+        words=("without",),
+    )
+    table.begin()
+    usual = prior()
+    alone = replace(usual, covariance=_shrunk(usual.covariance, effects=1e-3))
+    loose = replace(usual, covariance=_shrunk(usual.covariance, terms=5.0, effects=5.0))
+    alike = np.ones(rows.size)
+    everything = without_each_source(rows)
+    lines = {
+        "(all of it)": held_out(rows, everything),
+        "families of devices and styles of software": _held_out_with(rows, beliefs=alone),
+        "tight priors: five times wider": _held_out_with(rows, beliefs=loose),
+        "weights: all rows alike": _held_out_with(rows, weights=alike),
+        "any fit: the priors alone": predict_rows(rows, usual),
+        "all of it: products at half of peak": _half_of_peak(rows),
+    }
+    for name, prediction in lines.items():
+        line = accuracy(prediction)
+        table.add(name, f"{100 * line.median:.1f}", f"{100 * line.p90:.1f}")
+    return [table], []
+
+
+def _shrunk(
+    covariance: npt.NDArray[np.float64], *, terms: float = 1.0, effects: float = 1.0
+) -> npt.NDArray[np.float64]:
+    scale = np.full(covariance.shape[0], effects)
+    scale[: len(TERM_NAMES)] = terms
+    scale[-1] = 1.0
+    return covariance * np.outer(scale, scale)
+
+
+def _held_out_with(
+    rows: MeasuredRows,
+    *,
+    beliefs: Coefficients | None = None,
+    weights: npt.NDArray[np.float64] | None = None,
+) -> Prediction:
+    names = np.array(rows.sources)
+    by_source = {}
+    for source in dict.fromkeys(rows.sources):
+        keep = np.flatnonzero(names != source)
+        by_source[source] = fit(
+            rows.columns.take(keep),
+            rows.seconds[keep],
+            sources=[rows.sources[at] for at in keep],
+            clusters=[rows.clusters[at] for at in keep],
+            beliefs=beliefs,
+            weights=None if weights is None else weights[keep],
+        )
+    return held_out(rows, by_source)
+
+
+def _half_of_peak(rows: MeasuredRows) -> Prediction:
+    """The trivial planner: six operations for each active parameter and token, at half the peak."""
+    c, layout = rows.columns, rows.columns.layout
+    share = np.where(c.experts > 0, c.experts_per_token / np.maximum(c.experts, 1.0), 1.0)
+    active = c.attention_parameters + c.mlp_parameters + c.expert_parameters * share
+    devices = layout.tensor * layout.context * layout.pipeline * layout.data
+    tokens = layout.data * layout.micro_batch * layout.accumulation * c.sequence
+    seconds = 6.0 * active * tokens / (0.5 * c.peak * devices)
+    return Prediction(seconds=seconds, sigma=np.full(rows.size, 0.3), measured=rows.seconds)
+
+
 def memory(folder: Path) -> Section:
     from planner_memory import memory_section
 
@@ -279,6 +353,7 @@ def greedy(folder: Path) -> Section:
 SECTIONS: dict[str, Callable[[Path], Section]] = {
     "steps": steps,
     "choices": choices,
+    "ablation": ablation,
     "speed": speed,
     "memory": memory,
     "loss": loss,

@@ -222,7 +222,7 @@ class Regret:
     best: float
 
 
-def regret(rows: MeasuredRows, prediction: Prediction, fewest: int = 3) -> Regret | None:
+def regret(rows: MeasuredRows, prediction: Prediction, fewest: int = 2) -> Regret | None:
     """Over groups of rows that differ in their layout only: model, batch and devices are equal."""
     groups: dict[tuple[object, ...], list[int]] = {}
     batch = _global_batch(rows.columns)

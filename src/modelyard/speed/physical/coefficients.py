@@ -13,7 +13,7 @@ from modelyard.speed.physical.terms import PARAMETERS, PRIOR_MEAN, prior_sigma
 
 #: spread of whole clusters, and of single runs of one, before anything is fitted
 USUAL_CLUSTER_SIGMA = 0.08
-USUAL_RESIDUAL_SIGMA = 0.11
+USUAL_RESIDUAL_SIGMA = 0.105
 #: digits that are kept: far finer than what is known
 _DIGITS = 6
 

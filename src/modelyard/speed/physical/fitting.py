@@ -36,6 +36,7 @@ CROWD_POWER = 0.8
 UNUSUAL_CLUSTER_SIGMA = 0.13
 #: spread of models around their cluster's factor, when few rows are learnt from
 KIND_SIGMA = 0.06
+EXPERT_KIND_SIGMA = 0.2
 _MOST_STEPS = 60
 _DIFFERENCE = 1e-4
 _ENOUGH = 1e-5
@@ -78,12 +79,17 @@ def fit(
     start: Coefficients | None = None,
     cluster_sigma: float = USUAL_CLUSTER_SIGMA,
     residual_sigma: float = USUAL_RESIDUAL_SIGMA,
+    beliefs: Coefficients | None = None,
+    weights: Column | None = None,
 ) -> Coefficients:
-    """Fit everything from many clusters; each has an intercept of its own, forgotten afterwards."""
-    beliefs = prior(cluster_sigma)
+    """Fit everything from many clusters; each has an intercept of its own, forgotten afterwards.
+
+    `beliefs` and `weights` stand in for the priors of `terms` and for `row_weights`.
+    """
+    beliefs = prior(cluster_sigma) if beliefs is None else beliefs
     items = counted(columns)
     measured = np.log(seconds)
-    weights = row_weights(sources)
+    weights = row_weights(sources) if weights is None else weights
     names, place = np.unique(np.array(clusters), return_inverse=True)
     own = np.zeros((seconds.size, names.size))
     own[np.arange(seconds.size), place] = 1.0
@@ -141,7 +147,7 @@ def refit(coefficients: Coefficients, columns: Columns, seconds: Column) -> Coef
     centre = np.concatenate([coefficients.mean, np.zeros(own)])
     precision = np.zeros((size + own, size + own))
     precision[:size, :size] = _inverse(_open_minded(coefficients.covariance))
-    precision[size:, size:] = np.eye(own) / KIND_SIGMA**2
+    precision[size:, size:] = np.diag(1.0 / np.square(_kind_sigmas(columns, kinds)))
 
     def predicted(values: Column) -> Column:
         return log_seconds(items, values[:size]) + kinds @ values[size:]
@@ -175,6 +181,12 @@ def _open_minded(covariance: Column) -> Column:
     wider = covariance.copy()
     wider[-1, -1] = max(float(covariance[-1, -1]), UNUSUAL_CLUSTER_SIGMA**2)
     return wider
+
+
+def _kind_sigmas(columns: Columns, kinds: Column) -> Column:
+    """Mixtures of experts differ more among themselves and from others than dense models do."""
+    experts = np.broadcast_to(columns.experts > 0.0, (kinds.shape[0],))
+    return np.where(experts @ kinds > 0.0, EXPERT_KIND_SIGMA, KIND_SIGMA)
 
 
 def _kinds(columns: Columns, rows: int) -> Column:
