@@ -60,10 +60,9 @@ def train(
     if steps is not None:
         job = job.model_copy(update={"steps": steps})
     _need_torch()
-    from modelyard.train.job import prepared
+    from modelyard.train.job import check
 
-    # Mistakes in the job are found here, and not by workers that nobody listens to.
-    prepared(job, job_file.parent)
+    check(job, job_file.parent)
     count = workers or min(job.devices.max, os.cpu_count() or 1)
     folder = out or job_file.parent / f"{job.name}-run"
     with _supervisor(job, job_file, folder, count, threads) as supervisor:
@@ -90,7 +89,15 @@ def _supervisor(
     each = threads or max(1, (os.cpu_count() or 1) // workers)
 
     def told(address: str, worker: str) -> str:
-        post = Post(str(job_file.resolve()), worker, address, settings.beat_seconds, each)
+        post = Post(
+            job=str(job_file.resolve()),
+            worker=worker,
+            address=address,
+            beat_seconds=settings.beat_seconds,
+            threads=each,
+            steps=settings.steps,
+            checkpoints=str((folder / "checkpoints").resolve()),
+        )
         return msgspec.json.encode(post).decode()
 
     return Supervisor(

@@ -72,8 +72,9 @@ def summary(committed: list[CommitLine], steps: int) -> str:
     """Step, loss, speed, members and time left, in one line."""
     recent = committed[-RECENT_STEPS:]
     last = committed[-1]
-    loss = sum(entry.loss for entry in recent) / len(recent)
-    parts = [f"step {last.step + 1:,} of {steps:,}", f"loss {loss:.4f}"]
+    losses = [entry.loss for entry in recent if entry.loss is not None]
+    loss = f"loss {sum(losses) / len(losses):.4f}" if losses else "loss is not a number"
+    parts = [f"step {last.step + 1:,} of {steps:,}", loss]
     span = last.at - recent[0].at
     if span > 0.0:
         speed = sum(entry.tokens for entry in recent[1:]) / span

@@ -16,7 +16,9 @@ class Schedule(StrEnum):
     CONSTANT = "constant"
     LINEAR = "linear"
     COSINE = "cosine"
-    INVERSE_ROOT = "inverse-root"
+    INVERSE_SQUARE_ROOT = "inverse-square-root"
+    #: constant, then down in a line over the last tenth
+    WSD = "wsd"
 
 
 class Arithmetic(StrEnum):

@@ -5,7 +5,6 @@ This is the loop that everything else is there for.
 
 from __future__ import annotations
 
-import math
 import os
 import signal
 from pathlib import Path
@@ -14,15 +13,17 @@ import msgspec
 import torch
 
 from modelyard.errors import InputError
+from modelyard.keep.retention import Retention
 from modelyard.spec.job import JobSpec, read_job
-from modelyard.spec.training import Arithmetic, Schedule, TrainSpec
+from modelyard.spec.training import Arithmetic, TrainSpec
 from modelyard.train.conductor.server import TOKEN_VARIABLE
 from modelyard.train.data.tokens import TokenSamples
 from modelyard.train.models.registry import build
+from modelyard.train.optimise.choose import OptimiserSettings, optimizer_for
+from modelyard.train.optimise.schedules import Schedule, checked, factor
+from modelyard.train.optimise.update import update
 from modelyard.train.run import Run, RunSettings
-
-#: where the learning rate ends, as a share of its highest
-LAST_SHARE = 0.1
+from modelyard.train.snapshots import Snapshots, restore_latest
 
 
 class Post(msgspec.Struct, frozen=True):
@@ -33,6 +34,9 @@ class Post(msgspec.Struct, frozen=True):
     address: str
     beat_seconds: float
     threads: int
+    steps: int
+    #: where checkpoints go when the job does not say
+    checkpoints: str
 
 
 def work(text: str) -> None:
@@ -43,25 +47,32 @@ def work(text: str) -> None:
     train, data = prepared(job, Path(post.job).parent)
     torch.manual_seed(train.seed)
     model = model_of(job, data)
-    optimizer = torch.optim.AdamW(
-        model.parameters(),
-        lr=train.optimizer.learning_rate,
-        weight_decay=train.optimizer.weight_decay,
+    wanted = train.optimizer
+    optimizer = optimizer_for(
+        model,
+        OptimiserSettings(
+            name=wanted.name,
+            learning_rate=wanted.learning_rate,
+            weight_decay=wanted.weight_decay,
+        ),
     )
-    host, _, port = post.address.rpartition(":")
-    settings = RunSettings(
-        address=(host, int(port)),
-        token=os.environ[TOKEN_VARIABLE],
-        worker=post.worker,
-        data_size=data.size,
-        batch=job.batch or train.micro_batch,
-        micro_batch=train.micro_batch,
-        seed=train.seed,
-        beat_seconds=post.beat_seconds,
-    )
-    clip = train.optimizer.clip or math.inf
-    with Run(settings) as run:
-        run.train(model, optimizer)
+    rates = schedule_of(train, post.steps)
+
+    def applied(step: int) -> None:
+        rate = wanted.learning_rate * factor(rates, step)
+        update(optimizer, rate=rate, clip_norm=wanted.clip)
+
+    every, place = train.checkpoints.every, train.checkpoints.to or post.checkpoints
+    retention = Retention(last=train.checkpoints.keep)
+    with (
+        Run(settings_of(post, job, data)) as run,
+        Snapshots(place, job=job.name, retention=retention) as snapshots,
+    ):
+        kept = restore_latest(place)
+        if kept is None:
+            run.train(model, optimizer, update=applied)
+        else:
+            run.restore(model, optimizer, kept.tree, update=applied, applied=kept.about.step)
         signal.signal(signal.SIGTERM, lambda *_: run.leave())
         for step in run.steps():
             for chosen in step.microbatches():
@@ -69,8 +80,37 @@ def work(text: str) -> None:
                 with torch.autocast("cpu", torch.bfloat16, enabled=_narrow(train)):
                     loss = model.loss(batch)
                 step.backward(loss, samples=len(chosen), tokens=len(chosen) * train.sequence)
-            set_learning_rate(optimizer, learning_rate(train, step.number, job.steps or 1))
-            step.commit(clip=clip)
+            if not step.commit() or step.rank > 0:
+                continue
+            if run.applied % every == 0 or step.last:
+                snapshots.take(
+                    run.applied, run.state(), generation=step.generation, position=step.stop
+                )
+
+
+def settings_of(post: Post, job: JobSpec, data: TokenSamples) -> RunSettings:
+    """What the run has to know of the job."""
+    assert job.train is not None
+    assert job.batch is not None
+    host, _, port = post.address.rpartition(":")
+    return RunSettings(
+        address=(host, int(port)),
+        token=os.environ[TOKEN_VARIABLE],
+        worker=post.worker,
+        data_size=data.size,
+        batch=job.batch,
+        micro_batch=job.train.micro_batch,
+        seed=job.train.seed,
+        beat_seconds=post.beat_seconds,
+    )
+
+
+def schedule_of(train: TrainSpec, steps: int) -> Schedule:
+    """How the learning rate goes; `InputError` when the warm-up leaves nothing."""
+    wanted = train.optimizer
+    return checked(
+        Schedule(shape=wanted.schedule.value, warmup_steps=wanted.warmup, total_steps=steps)
+    )
 
 
 def prepared(job: JobSpec, folder: Path) -> tuple[TrainSpec, TokenSamples]:
@@ -86,6 +126,16 @@ def prepared(job: JobSpec, folder: Path) -> tuple[TrainSpec, TokenSamples]:
     return job.train, TokenSamples(folder / job.train.data, job.train.sequence)
 
 
+def check(job: JobSpec, folder: Path) -> None:
+    """Find mistakes of a job here, and not in workers that nobody listens to."""
+    train, data = prepared(job, folder)
+    assert job.steps is not None
+    schedule_of(train, job.steps)
+    with torch.device("meta"):
+        model = model_of(job, data)
+    optimizer_for(model, OptimiserSettings(name=train.optimizer.name))
+
+
 def model_of(job: JobSpec, data: TokenSamples) -> torch.nn.Module:
     """The model with fresh weights; its vocabulary is that of the data unless it says another."""
     assert job.model is not None
@@ -98,27 +148,6 @@ def model_of(job: JobSpec, data: TokenSamples) -> torch.nn.Module:
 
 #: models that are described by numbers, of which the data can give one
 VOCABULARY_OF_THE_DATA = frozenset(("gpt", "bert", "t5", "context-mlp", "hidden-markov"))
-
-
-def learning_rate(train: TrainSpec, step: int, steps: int) -> float:
-    """Of a step, counted from 0: a function of nothing else, so that repeated steps repeat it."""
-    optimizer = train.optimizer
-    highest = optimizer.learning_rate
-    if step < optimizer.warmup:
-        return highest * (step + 1) / optimizer.warmup
-    share = min((step - optimizer.warmup) / max(steps - optimizer.warmup, 1), 1.0)
-    if optimizer.schedule is Schedule.LINEAR:
-        return highest * (1.0 - (1.0 - LAST_SHARE) * share)
-    if optimizer.schedule is Schedule.COSINE:
-        return highest * (LAST_SHARE + (1.0 - LAST_SHARE) * (1.0 + math.cos(math.pi * share)) / 2.0)
-    if optimizer.schedule is Schedule.INVERSE_ROOT:
-        return highest * math.sqrt(max(optimizer.warmup, 1) / max(step + 1, 1))
-    return highest
-
-
-def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
-    for group in optimizer.param_groups:
-        group["lr"] = rate
 
 
 def _narrow(train: TrainSpec) -> bool:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from types import TracebackType
@@ -72,6 +72,7 @@ class Run:
         )
         self._model: torch.nn.Module | None = None
         self._optimizer: torch.optim.Optimizer | None = None
+        self._update: Callable[[int], object] | None = None
         self._reducer: AllReduce | None = None
         self._group: Group | None = None
 
@@ -87,11 +88,48 @@ class Run:
         self._member.__exit__(kind, error, traceback)
 
     def train(
-        self, model: torch.nn.Module, optimizer: torch.optim.Optimizer, *, applied: int = -1
+        self,
+        model: torch.nn.Module,
+        optimizer: torch.optim.Optimizer,
+        *,
+        update: Callable[[int], object] | None = None,
+        applied: int = -1,
+        lineage: int = 0,
     ) -> None:
-        """What is trained; `applied` says how many steps a restored state has seen."""
-        self._model, self._optimizer, self.applied = model, optimizer, applied
+        """What is trained; a restored state says how many steps it has seen, of which lineage.
+
+        `update` applies summed gradients at a step, and does the same on every member;
+        `optimizer.step()` when it is not given.
+        """
+        self._model, self._optimizer = model, optimizer
+        self._update = update or (lambda _: optimizer.step())
+        self.applied, self._lineage = applied, lineage
         self._reducer = AllReduce.of(model.parameters())
+
+    def restore(
+        self,
+        model: torch.nn.Module,
+        optimizer: torch.optim.Optimizer,
+        state: object,
+        *,
+        update: Callable[[int], object] | None = None,
+        applied: int,
+    ) -> None:
+        """Train on from what `state` gave, after so many steps."""
+        assert isinstance(state, dict)
+        model.load_state_dict(state["model"])
+        optimizer.load_state_dict(state["optimizer"])
+        self.train(model, optimizer, update=update, applied=applied, lineage=state["lineage"])
+
+    def state(self) -> dict[str, object]:
+        """Everything that a worker needs to go on from here."""
+        assert self._model is not None
+        assert self._optimizer is not None
+        return {
+            "model": self._model.state_dict(),
+            "optimizer": self._optimizer.state_dict(),
+            "lineage": self._lineage,
+        }
 
     def leave(self) -> None:
         """Take part in the step in flight, and in no other; `steps` ends then."""
@@ -156,7 +194,7 @@ class Run:
                 if peer.applied != generation.step
             ]
         if group.rank == source:
-            state = {"model": self._model.state_dict(), "optimizer": self._optimizer.state_dict()}
+            state = self.state()
             for rank in behind:
                 group.patiently(partial(send_state, group, rank, state))
         elif group.rank in behind:
@@ -169,8 +207,8 @@ class Run:
         return [peer.worker for peer in generation.peers].index(self.settings.worker)
 
     def _apply(self, step: int) -> None:
-        assert self._optimizer is not None
-        self._optimizer.step()
+        assert self._update is not None
+        self._update(step)
         self.applied, self._pending = step + 1, -1
 
 
@@ -195,6 +233,20 @@ class Step:
     _samples: int = 0
     _tokens: int = 0
 
+    @property
+    def rank(self) -> int:
+        return self.group.rank
+
+    @property
+    def stop(self) -> int:
+        """The position after the step's last sample."""
+        return self.position + self.run.settings.batch
+
+    @property
+    def last(self) -> bool:
+        """Whether it was the last step of the job."""
+        return self.outcome is Next.STOP
+
     def microbatches(self) -> Iterator[Positions]:
         """The samples of this worker, a forward pass at a time."""
         settings, group, reducer = self.run.settings, self.group, self.run._reducer
@@ -218,8 +270,8 @@ class Step:
         self._samples += samples
         self._tokens += tokens
 
-    def commit(self, *, clip: float = math.inf) -> None:
-        """Sum, vote, and apply the step when all have voted; `clip` is the largest norm."""
+    def commit(self) -> bool:
+        """Sum, vote, and apply the step when all have voted; whether that was so."""
         run, member = self.run, self.run._member
         assert run._reducer is not None
         busy = time.perf_counter() - self._began
@@ -228,15 +280,12 @@ class Step:
             run._reducer.finish()
         except Disturbed as error:
             member.trouble(str(error))
-            return
-        if math.isfinite(clip):
-            run._reducer.clip(clip)
+            return False
         run._pending = self.number
-        member.vote(
-            Vote(self.generation, self.number, self._loss, self._samples, self._tokens, busy)
-        )
-        outcome = member.verdict(self.number)
-        if outcome is None:
-            return
-        self.outcome = outcome
+        loss = self._loss if math.isfinite(self._loss) else None
+        member.vote(Vote(self.generation, self.number, loss, self._samples, self._tokens, busy))
+        self.outcome = member.verdict(self.number)
+        if self.outcome is None:
+            return False
         run._apply(self.number)
+        return True

@@ -89,15 +89,6 @@ class AllReduce:
             raise self._trouble
         self._works = []
 
-    def clip(self, most: float) -> float:
-        """Scale all gradients so that their norm is at most this; the norm as it was."""
-        norms = torch.stack([bucket.flat.norm() for bucket in self._buckets])
-        norm = float(norms.norm())
-        if norm > most:
-            for bucket in self._buckets:
-                bucket.flat.mul_(most / norm)
-        return norm
-
     def _arrived(self, parameter: torch.Tensor) -> None:
         if not self._sending:
             return

@@ -30,7 +30,8 @@ class CommitLine(msgspec.Struct, frozen=True, tag="commit", tag_field="kind"):
     start: int
     stop: int
     tokens: int
-    loss: float
+    #: None when it was not a number
+    loss: float | None
     at: float
 
 

@@ -9,9 +9,8 @@ nobody's work is thrown away for it.
 
 from __future__ import annotations
 
-import math
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import median
 
@@ -144,7 +143,8 @@ class Committed:
     start: int
     stop: int
     tokens: int
-    loss: float
+    #: mean over the samples; None when it is not a number
+    loss: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -380,7 +380,7 @@ class Machine:
     # Steps.
 
     def _voted(self, name: str, vote: Vote, now: float) -> Iterator[Instruction]:
-        if vote.step != self.progress.step or not math.isfinite(vote.loss):
+        if vote.step != self.progress.step:
             return
         self._votes[name] = vote
         self._enter(self._workers[name], Phase.VOTED, now)
@@ -399,7 +399,7 @@ class Machine:
             start=start,
             stop=stop,
             tokens=sum(vote.tokens for vote in votes),
-            loss=sum(vote.loss for vote in votes) / max(sum(vote.samples for vote in votes), 1),
+            loss=_mean_loss(votes),
         )
         self.progress = replace(self.progress, step=step + 1, position=stop)
         self._busy.extend(vote.busy_seconds for vote in votes)
@@ -428,3 +428,10 @@ class Machine:
     def _enter(self, worker: _Worker, phase: Phase, now: float, *, again: bool = False) -> None:
         if again or phase is not worker.phase:
             worker.phase, worker.since = phase, now
+
+
+def _mean_loss(votes: Sequence[Vote]) -> float | None:
+    losses = [vote.loss for vote in votes if vote.loss is not None]
+    if len(losses) < len(votes):
+        return None
+    return sum(losses) / max(sum(vote.samples for vote in votes), 1)

@@ -58,8 +58,8 @@ class Vote(msgspec.Struct, frozen=True, tag="vote"):
 
     generation: int
     step: int
-    #: summed over the worker's samples
-    loss: float
+    #: summed over the worker's samples; None when it is not a number
+    loss: float | None
     samples: int
     tokens: int
     #: seconds of its own work in the step, without waiting for others

@@ -82,6 +82,9 @@ class Server:
         host, port = server.sockets[0].getsockname()[:2]
         sys.stdout.write(f"{host}:{port}\n")
         sys.stdout.flush()
+        if self._machine.progress.step >= self._listening.settings.steps:
+            self.outcome = Finished("all steps are done", done=True)
+            self._over.set()
         ticking = asyncio.create_task(self._tick())
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
