@@ -56,7 +56,7 @@ def play(
             if disturb is not None:
                 disturb(supervisor)
             time.sleep(0.01)
-        committed = supervisor.committed()
+        committed = list(supervisor.committed())
     one_lineage(committed, steps)
     all_agree(folder)
     return committed

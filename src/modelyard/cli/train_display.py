@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -33,7 +34,7 @@ class Watcher:
     told: float = field(default_factory=time.monotonic)
     live: bool = field(default_factory=sys.stderr.isatty)
 
-    def show(self, committed: list[CommitLine]) -> None:
+    def show(self, committed: Sequence[CommitLine]) -> None:
         """The line of the moment; on a terminal over the last one."""
         now = time.monotonic()
         if not committed or (not self.live and now - self.told < SECONDS_BETWEEN_LINES):
@@ -68,7 +69,7 @@ def watch(supervisor: Supervisor, job: JobSpec, *, quiet: bool) -> dict[str, obj
     return report(committed)
 
 
-def summary(committed: list[CommitLine], steps: int) -> str:
+def summary(committed: Sequence[CommitLine], steps: int) -> str:
     """Step, loss, speed, members and time left, in one line."""
     recent = committed[-RECENT_STEPS:]
     last = committed[-1]
@@ -84,7 +85,7 @@ def summary(committed: list[CommitLine], steps: int) -> str:
     return " · ".join(parts)
 
 
-def report(committed: list[CommitLine]) -> dict[str, object]:
+def report(committed: Sequence[CommitLine]) -> dict[str, object]:
     """What `-o json` prints."""
     if not committed:
         return {"steps": 0}

@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -25,7 +25,7 @@ from typing import IO, Self
 import msgspec
 
 from modelyard.errors import YardError
-from modelyard.train.conductor.journal import CommitLine, read_journal
+from modelyard.train.conductor.journal import BackLine, CommitLine, JournalReader
 from modelyard.train.conductor.machine import Settings
 from modelyard.train.conductor.server import (
     JOURNAL_FILE,
@@ -81,6 +81,8 @@ class Supervisor:
         self._alive: dict[str, int] = {}
         self._deaths: deque[int] = deque(maxlen=MOST_DEATHS)
         self._answers: deque[Born | Died] = deque()
+        self._journal = JournalReader(folder / JOURNAL_FILE)
+        self._committed: list[CommitLine] = []
         self._conductor: subprocess.Popen[str] | None = None
         self._nursery: subprocess.Popen[bytes] | None = None
 
@@ -154,12 +156,14 @@ class Supervisor:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGTERM)
 
-    def committed(self) -> list[CommitLine]:
-        """The steps that are committed so far."""
-        path = self.folder / JOURNAL_FILE
-        if not path.exists():
-            return []
-        return [entry for entry in read_journal(path) if isinstance(entry, CommitLine)]
+    def committed(self) -> Sequence[CommitLine]:
+        """The steps that are committed so far; what was rolled back is not among them."""
+        for entry in self._journal.new():
+            if isinstance(entry, BackLine):
+                del self._committed[entry.step :]
+            elif isinstance(entry, CommitLine):
+                self._committed.append(entry)
+        return self._committed
 
     def _start_conductor(self, *, port: int) -> None:
         listening = Listening(self._settings, port=port)

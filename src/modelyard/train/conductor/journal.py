@@ -121,10 +121,24 @@ class Journal:
         return Progress(step=step, position=position, generation=generation, forks=tuple(forks))
 
 
-def read_journal(path: Path) -> list[Line]:
-    """The lines of a journal, of which somebody else may be writing the next."""
-    text = path.read_bytes()
-    return list(_entries(text[: text.rfind(b"\n") + 1], str(path)))
+class JournalReader:
+    """Follows a journal that somebody else is writing, reading every line once."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._read = 0
+
+    def new(self) -> list[Line]:
+        """The lines that were completed since the last call; none where there is no file yet."""
+        try:
+            with self._path.open("rb") as file:
+                file.seek(self._read)
+                text = file.read()
+        except FileNotFoundError:
+            return []
+        whole = text.rfind(b"\n") + 1
+        self._read += whole
+        return list(_entries(text[:whole], str(self._path)))
 
 
 def _entries(text: bytes, where: str) -> Iterator[Line]:
