@@ -82,6 +82,14 @@ def test_files_about_nothing_are_refused(tmp_path: Path, text: str, reason: str)
     assert "Traceback" not in output
 
 
+def test_absurd_errors_stay_readable(tmp_path: Path, rows: str) -> None:
+    path = tmp_path / "odd.csv"
+    path.write_text(Path(rows).read_text().replace(",2.6,", ",1e-300,"))
+    code, output = run(str(path), "--by", "model")
+    assert code == 0
+    assert "> 10,000 %" in output
+
+
 def test_a_missing_file_is_named() -> None:
     code, output = run("nowhere.csv")
     assert code != 0

@@ -215,6 +215,12 @@ def test_tables_that_cannot_be_used_say_why(text: str, reason: str) -> None:
         parse_rows(text, "runs.csv")
 
 
+def test_numbers_that_no_run_has_are_named() -> None:
+    rows = parse_rows(HEADER + ROW + ROW.replace(",24,2048,", ",24,1e12,").replace("a,", "z,", 1))
+    assert [item.id for item in rows.skipped] == ["z"]
+    assert "more than any run has" in rows.skipped[0].reason
+
+
 def test_all_problems_of_a_file_are_told_at_once() -> None:
     bad = ROW.replace("1.5", "x").replace(",64,", ",-64,")
     with pytest.raises(InputError) as caught:

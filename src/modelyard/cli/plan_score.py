@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 SPEED, MEMORY, LOSS = "speed", "memory", "loss"
 #: reasons that are told in full before the rest is summed up
 REASONS_SHOWN = 12
+#: errors from here on are not told apart: the row means something else than it says
+FAR_OFF = 100.0
 MOST_CALIBRATION_ROWS = 1_000
 MOST_DRAWS = 100
 _HEADINGS = ("rows", "median", "mean", "p90", "bias", "in 80 % interval")
@@ -162,7 +164,7 @@ def _print_accuracy(title: str, by: str, lines: Sequence[Accuracy]) -> None:
                 _percent(line.median),
                 _percent(line.mean),
                 _percent(line.p90),
-                f"{100 * line.bias:+.1f} %" if math.isfinite(line.bias) else "-",
+                _percent(line.bias, "+"),
                 f"{line.coverage:.0%}" if math.isfinite(line.coverage) else "-",
             )
             for line in lines
@@ -171,8 +173,12 @@ def _print_accuracy(title: str, by: str, lines: Sequence[Accuracy]) -> None:
     )
 
 
-def _percent(share: float) -> str:
-    return f"{100 * share:.1f} %" if math.isfinite(share) else "-"
+def _percent(share: float, sign: str = "") -> str:
+    if not math.isfinite(share):
+        return "-"
+    if abs(share) >= FAR_OFF:
+        return f"> {100 * FAR_OFF:,.0f} %"
+    return f"{100 * share:{sign}.1f} %"
 
 
 def _print_skipped(skipped: Sequence[Skipped]) -> None:
@@ -270,7 +276,7 @@ def _score_memory(path: str, by: str, output: str) -> None:
                 _percent(line.median),
                 _percent(line.mean),
                 _percent(line.p90),
-                f"{100 * line.bias:+.1f} %" if math.isfinite(line.bias) else "-",
+                _percent(line.bias, "+"),
                 f"{line.coverage:.0%}" if math.isfinite(line.coverage) else "-",
             )
             for line in lines
@@ -340,7 +346,7 @@ def _score_loss(path: str, pilots: int | None, by: str, output: str) -> None:
                     _percent(line.median),
                     _percent(line.mean),
                     _percent(line.p90),
-                    f"{100 * line.bias:+.1f} %",
+                    _percent(line.bias, "+"),
                     f"{line.coverage:.0%}",
                 )
                 for line in lines

@@ -91,6 +91,8 @@ COLUMNS = (*TEXTS, *NUMBERS)
 
 #: larger than anything that a run has (devices, widths, seconds): another column's value
 MOST = 1e15
+#: of counts and widths; sequences of a large step are the most there is
+MOST_WHOLE = 1e9
 #: tokens of a micro-batch where a row does not say how large they were
 _USUAL_MICRO_TOKENS = 16_384
 #: adapters of the usual rank 16 on all projections: their share of the parameters, roughly
@@ -265,6 +267,8 @@ class _Cells:
             return None
         if round(value) < 1:
             raise InputError(f"{name} is {value:g}, less than one")
+        if value > MOST_WHOLE:
+            raise InputError(f"{name} is {value:g}, more than any run has")
         return round(value)
 
 
