@@ -9,15 +9,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 
 from modelyard.errors import InputError
+from modelyard.train.data.luck import shares
+from modelyard.train.data.objectives import (
+    HIDDEN_SHARE,
+    REPLACED_SHARE,
+    Corruption,
+    corrupted,
+)
 
 #: targets that no loss counts, as in torch and transformers
 IGNORED = -100
+#: what is drawn for a sample; each from luck of its own
+_PLACE, _FATE, _OTHER = 10, 11, 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,22 +114,21 @@ def masked(
 
     Devlin et al. (2018), section 3.1. The number of hidden tokens is the same in every row.
     """
-    rows, length = tokens.shape
+    rows = tokens.numpy()
+    ids = np.asarray(samples, dtype=np.int64)
+    length = rows.shape[1]
     hidden = max(1, round(share * length))
-    inputs, targets = tokens.clone(), torch.full_like(tokens, IGNORED)
-    for row, sample in zip(range(rows), samples, strict=True):
-        luck = np.random.default_rng([abs(int(sample)), length])
-        places = torch.from_numpy(luck.permutation(length)[:hidden])
-        targets[row, places] = tokens[row, places]
-        how = luck.random(hidden)
-        others = torch.from_numpy(luck.integers(0, vocab, hidden))
-        shown = torch.from_numpy(how)
-        inputs[row, places] = torch.where(
-            shown < 0.8,
-            torch.full_like(others, mask_token),
-            torch.where(shown < 0.9, others, tokens[row, places]),
-        )
-    return MaskedBatch(inputs, targets)
+    order = np.argsort(shares(0, _PLACE, ids, length), axis=1, kind="stable")
+    places = order[:, :hidden]
+    there = np.take_along_axis(rows, places, axis=1)
+    fate = shares(0, _FATE, ids, hidden)
+    others = (shares(0, _OTHER, ids, hidden) * vocab).astype(np.int64)
+    instead = np.where(fate < HIDDEN_SHARE, mask_token, there)
+    replaced = (fate >= HIDDEN_SHARE) & (fate < HIDDEN_SHARE + REPLACED_SHARE)
+    inputs, targets = rows.copy(), np.full_like(rows, IGNORED)
+    np.put_along_axis(inputs, places, np.where(replaced, others, instead), axis=1)
+    np.put_along_axis(targets, places, there, axis=1)
+    return MaskedBatch(torch.from_numpy(inputs), torch.from_numpy(targets))
 
 
 def corrupted_spans(
@@ -128,45 +136,20 @@ def corrupted_spans(
 ) -> PairBatch:
     """Replace spans by sentinels in the source; the target tells what stood there.
 
-    Raffel et al. (2020), section 3.1.4: sentinels count down from the end of the vocabulary. The
-    number of spans and hidden tokens is the same in every row, so nothing has to be padded.
+    Sentinels count down from the end of the vocabulary, as T5's do; one more of them ends both.
     """
-    length = tokens.shape[1]
-    hidden = min(max(1, round(share * length)), length - 1)
-    spans = min(max(1, round(hidden / max(span, 1.0))), hidden, length - hidden)
+    usual = Corruption(sentinels=(), end=0, share=share, mean_span=max(span, 1.0))
+    spans = usual.counts(tokens.shape[1])[1]
     if spans >= vocab:
         raise InputError(
             f"{spans} spans need as many sentinels, more than a vocabulary of {vocab} has",
             fix="use shorter rows, longer spans or a larger vocabulary",
         )
-    rows = [
-        _corrupt(row, int(sample), hidden, spans, vocab)
-        for row, sample in zip(tokens, samples, strict=True)
-    ]
-    sources, targets = zip(*rows, strict=True)
-    return PairBatch(torch.stack(sources), torch.stack(targets))
-
-
-def _corrupt(
-    row: torch.Tensor, sample: int, hidden: int, spans: int, vocab: int
-) -> tuple[torch.Tensor, torch.Tensor]:
-    luck = np.random.default_rng([abs(sample), len(row)])
-    gone = _parts(luck, hidden, spans)
-    kept = _parts(luck, len(row) - hidden, spans)
-    source, target, at = [], [], 0
-    for index in range(spans):
-        sentinel = row.new_tensor([vocab - 1 - index])
-        source += [row[at : at + kept[index]], sentinel]
-        at += kept[index]
-        target += [sentinel, row[at : at + gone[index]]]
-        at += gone[index]
-    return torch.cat(source), torch.cat([*target, row.new_tensor([vocab - 1 - spans])])
-
-
-def _parts(luck: np.random.Generator, total: int, count: int) -> list[int]:
-    """`total` in so many parts of at least one."""
-    cuts = np.sort(luck.permutation(total - 1)[: count - 1]) + 1
-    return [int(part) for part in np.diff(np.concatenate(([0], cuts, [total])))]
+    sentinels = tuple(range(vocab - 1, vocab - 1 - spans, -1))
+    how = replace(usual, sentinels=sentinels, end=vocab - 1 - spans)
+    ids = np.asarray(samples, dtype=np.int64)
+    sources, targets = corrupted(tokens.numpy(), ids, 0, how)
+    return PairBatch(torch.from_numpy(sources), torch.from_numpy(targets))
 
 
 def mixing_shares(sizes: Mapping[str, int], temperature: float = 1.0) -> dict[str, float]:
