@@ -57,7 +57,10 @@ def masked(tokens: Numbers, ids: Numbers, seed: int, how: Masking) -> tuple[Numb
     width = tokens.shape[1]
     ordinary = np.ones(how.vocab, dtype=bool)
     ordinary[list(how.special)] = False
-    chosen = (shares(seed, _CHOICE, ids, width) < how.share) & ordinary[tokens]
+    # Equally many in every row, so that a mean over rows is the mean over hidden tokens.
+    luck = np.where(ordinary[tokens], shares(seed, _CHOICE, ids, width), 1.0)
+    rank = np.argsort(np.argsort(luck, axis=1, kind="stable"), axis=1)
+    chosen = (rank < max(round(width * how.share), 1)) & ordinary[tokens]
     fate = shares(seed, _FATE, ids, width)
     others = np.flatnonzero(ordinary)
     other = others[(shares(seed, _REPLACEMENT, ids, width) * len(others)).astype(np.int64)]
