@@ -149,10 +149,16 @@ class Supervisor:
         return happened
 
     def resize(self, workers: int) -> None:
-        """Want another number of workers; those too many are asked to leave after their step."""
+        """Want another number of workers; those too many are asked to leave after their step.
+
+        Those who take part stay before those who have just come and know nothing yet.
+        """
         self._wanted = workers
-        for pid in list(self._alive.values())[workers:]:
-            if pid:
+        committed = self.committed()
+        members = committed[-1].members if committed else ()
+        by_worth = sorted(self._alive, key=lambda name: name not in members)
+        for name in by_worth[workers:]:
+            if pid := self._alive[name]:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGTERM)
 
