@@ -8,7 +8,7 @@ one after the other, keeping for every total the split whose slower side is fast
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -130,8 +130,13 @@ def _profile(
     if not every.tensor.size:
         return None
     if effort.beam is not None:
-        seconds, _ = speeds(request, pool, every, knowledge)
-        every = taken(every, _promising(every, seconds, effort.beam))
+        # A long share wants throughput; one of a single pass wants that pass to be short.
+        once = replace(every, accumulation=np.ones_like(every.accumulation))
+        kept = [
+            _promising(tried, speeds(request, pool, tried, knowledge)[0], effort.beam)
+            for tried in (every, once)
+        ]
+        every = taken(every, np.unique(np.concatenate(kept)))
     shared = _shares(every, batch, expected, effort)
     layouts, _, _ = fitting(request, pool, shared, knowledge)
     if not layouts.tensor.size:
