@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from typing import Protocol, Self
 
 import numpy as np
-from scipy.optimize import least_squares
 
 from modelyard.errors import InputError
 from modelyard.plan.loss.law import (
@@ -144,6 +143,8 @@ def _fitted(problem: _Problem, noise: float, starts: Sequence[Vector]) -> _Fit:
 
 
 def _most_probable(problem: _Problem, scale: Vector, starts: Sequence[Vector]) -> Vector:
+    from scipy.optimize import least_squares  # slow to import, and only fitting needs it
+
     def residuals(logarithms: Vector) -> Vector:
         predicted, _ = log_loss(logarithms, problem.parameters, problem.tokens)
         surprise = problem.whitening @ (logarithms - problem.centre)
