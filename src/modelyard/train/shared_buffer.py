@@ -1,14 +1,18 @@
 """Memory that two processes share and no file system knows: it ends with the last of them.
 
 The first write to a page costs far more than the copy itself, so pages are touched beforehand, by
-a thread, while training goes on.
+a thread, while training goes on. The copy itself is a few plain threads that move memory: torch's
+own would wait for all of its threads after each tensor, which takes long on a busy machine.
 """
 
 from __future__ import annotations
 
+import ctypes
 import mmap
 import os
 import threading
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +26,10 @@ PAGE_BYTES = mmap.PAGESIZE
 TOUCH_BYTES = 16 << 20
 #: Left to others when memory is asked for.
 SPARE_BYTES = 256 << 20
+#: One thread cannot use all of the memory's bandwidth, and a few can.
+COPIERS = max(1, min(4, len(os.sched_getaffinity(0))))
+#: What one of them moves at a time.
+MOVE_BYTES = 8 << 20
 
 
 class SharedBuffer:
@@ -50,6 +58,38 @@ class SharedBuffer:
             for start in range(0, self.size_bytes, TOUCH_BYTES):
                 view[start : start + TOUCH_BYTES : PAGE_BYTES] = 0
             self._touched.set()
+
+    def fill(self, tensors: Iterable[tuple[int, torch.Tensor]], pool: ThreadPoolExecutor) -> None:
+        """Copy tensors to their offsets, with the threads of `pool`."""
+        base = self.bytes.data_ptr()
+        moves: list[tuple[int, int, int]] = []
+        for offset, tensor in tensors:
+            size = tensor.numel() * tensor.element_size()
+            if tensor.device.type == "cpu" and tensor.is_contiguous():
+                source = tensor.data_ptr()
+                moves.extend(
+                    (base + offset + at, source + at, min(MOVE_BYTES, size - at))
+                    for at in range(0, size, MOVE_BYTES)
+                )
+            elif size:
+                place = self.bytes[offset : offset + size].view(tensor.dtype)
+                place.view(tensor.shape).copy_(tensor)
+        # Whoever is done takes the next: a thread that has to wait for a processor delays nobody.
+        waiting = iter(moves)
+        taking = threading.Lock()
+
+        def work() -> None:
+            while True:
+                with taking:
+                    move = next(waiting, None)
+                if move is None:
+                    return
+                ctypes.memmove(*move)
+
+        helpers = [pool.submit(work) for _ in range(COPIERS - 1)]
+        work()
+        for helper in helpers:
+            helper.result()
 
     def close(self) -> None:
         """Let go of it; views that are still in use keep their memory."""

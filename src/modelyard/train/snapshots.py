@@ -23,6 +23,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
@@ -39,7 +40,7 @@ from modelyard.keep.store import Store, StoreOptions, open_store
 from modelyard.keep.tree import Node, describe, rebuild
 from modelyard.keep.verify import first_that_reads
 from modelyard.keep.writer import MESSAGE_BYTES, description, encoded
-from modelyard.train.shared_buffer import SharedBuffer
+from modelyard.train.shared_buffer import COPIERS, SharedBuffer
 from modelyard.train.tensor_parts import LocalPart, divide, empty_like_stored, local_part
 
 BUFFERS = 2
@@ -118,6 +119,7 @@ class Snapshots:
         self._buffers: list[SharedBuffer] = []
         self._held: dict[int, _Held] = {}
         self._preparing: threading.Thread | None = None
+        self._copiers = ThreadPoolExecutor(COPIERS, thread_name_prefix="snapshot-copy")
         self._closed = False
         self._line, self._process, self._listener = self._start()
 
@@ -212,6 +214,7 @@ class Snapshots:
             self._line.close()
         if self._preparing is not None:
             self._preparing.join()
+        self._copiers.shutdown()
         for buffer in self._buffers:
             buffer.close()
         self._buffers = []
@@ -286,13 +289,9 @@ class Snapshots:
     ) -> bytes:
         buffer = self._buffer(index, size + len(text))
         buffer.touch()
-        memory = buffer.bytes
-        with torch.no_grad():
-            for part, offset in zip(parts, offsets, strict=True):
-                if part.size_bytes:
-                    place = memory[offset : offset + part.size_bytes].view(part.tensor.dtype)
-                    place.view(part.box.shape).copy_(part.tensor)
-            memory[size : size + len(text)] = torch.frombuffer(bytearray(text), dtype=torch.uint8)
+        end = torch.frombuffer(bytearray(text), dtype=torch.uint8)
+        tensors = [part.tensor for part in parts]
+        buffer.fill(zip([*offsets, size], [*tensors, end], strict=True), self._copiers)
         return encoded("write", buffer=index, start=size, size=len(text), again=False)
 
     def _send(self, message: bytes) -> None:
