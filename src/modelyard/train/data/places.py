@@ -13,9 +13,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from types import TracebackType
-from typing import Protocol, Self
+from typing import TYPE_CHECKING, Protocol, Self
 
 from modelyard.errors import InputError, Problem, one_of
+
+if TYPE_CHECKING:
+    from modelyard.keep.store import Store
 
 
 class Kind(StrEnum):
@@ -204,14 +207,20 @@ def _in_bucket(name: str) -> bool:
     return "://" in name and not name.startswith("file://")
 
 
+def _store(place: str) -> Store:
+    from modelyard.keep.store import StoreOptions, open_store
+
+    # Where Amazon's own tools look for the address of another service that speaks S3.
+    endpoint = os.environ.get("AWS_ENDPOINT_URL", "") if place.startswith("s3://") else ""
+    return open_store(place, StoreOptions(endpoint=endpoint))
+
+
 def _in_store(address: str, kind: Kind | None) -> list[Source]:
     """A single object, or all below an address whose names say what they hold."""
-    from modelyard.keep.store import open_store
-
     ending = Path(address).suffix.lower()
     top, _, last = address.rstrip("/").rpartition("/")
     single = kind is not None or ending in ENDINGS
-    entries = list(open_store(top if single and not top.endswith("/") else address).entries())
+    entries = list(_store(top if single and not top.endswith("/") else address).entries())
     if single:
         entries = [entry for entry in entries if entry.name == last]
         base = top
@@ -236,11 +245,9 @@ def _in_store(address: str, kind: Kind | None) -> list[Source]:
 
 class _BucketReader:
     def __init__(self, name: str, size_bytes: int) -> None:
-        from modelyard.keep.store import open_store
-
         self.name, self.size_bytes = name, size_bytes
         place, _, self._object = name.rpartition("/")
-        self._store = open_store(place)
+        self._store = _store(place)
 
     def read(self, start: int, size: int) -> bytes:
         stop = min(start + size, self.size_bytes)
