@@ -11,6 +11,7 @@
 | `t5`            | encoder and decoder with corrupted spans                               |
 | `multitask`     | one trunk, several heads and losses                                    |
 | `context_mlp`   | a feed-forward model of the next word over an embedding from anywhere  |
+| `word2vec`      | embeddings of words from their neighbours, by skip-grams               |
 | `hidden_markov` | a hidden-Markov model of text, trained by Baum–Welch                   |
 | `hugging_face`  | any causal, masked or sequence-to-sequence model of `transformers`     |
 

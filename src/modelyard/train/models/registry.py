@@ -6,6 +6,7 @@
 | a `config.json`, a folder | the shape that it describes, with fresh weights                   |
 | `gpt`, `bert`, `t5`       | the shape of plain numbers: layers, hidden, heads, vocab, …       |
 | `context-mlp`             | `ContextMlp`: vocab, context, width, hidden                       |
+| `word2vec`                | `Word2Vec`: vocab, width, window, negatives                       |
 | `hidden-markov`           | `HiddenMarkov`: vocab, states, smoothing                          |
 | `multitask`               | `trunk` (any shape from above) and `tasks` (name → kind, outputs) |
 | `hf:FOLDER-OR-NAME`       | the class of `transformers`                                       |
@@ -35,6 +36,7 @@ from modelyard.train.models.hugging_face import hugging_face
 from modelyard.train.models.multitask import MultiTask, task_from
 from modelyard.train.models.options import OPTION_NAMES, options_from
 from modelyard.train.models.t5 import T5
+from modelyard.train.models.word2vec import Word2Vec
 
 HUGGING_FACE = "hf:"
 #: T5's buckets of relative positions (Raffel et al., 2020, 2.1)
@@ -163,6 +165,7 @@ _OWN: Mapping[str, Callable[[Config], nn.Module]] = {
     "bert": _plain(ModelKind.ENCODER),
     "t5": _plain(ModelKind.ENCODER_DECODER),
     "context-mlp": _keywords(ContextMlp),
+    "word2vec": _keywords(Word2Vec),
     "hidden-markov": _keywords(HiddenMarkov),
     "multitask": _multitask,
 }
