@@ -11,6 +11,7 @@ import hashlib
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -19,6 +20,7 @@ import numpy.typing as npt
 
 from modelyard.errors import InputError, UnknownName
 from modelyard.files import write_atomically
+from modelyard.train.data.words import Words, splits_as_gpt2
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer as Library
@@ -140,10 +142,13 @@ class BpeTokenizer:
     vocab: int
     special: Special
     fingerprint: str
+    #: where the tokenizer is of the usual sort, a faster way to the same tokens
+    words: Words | None
 
     def encode(self, texts: Sequence[str]) -> list[Ids]:
-        found = self.library.encode_batch_fast(list(texts), add_special_tokens=False)
-        return [np.array(each.ids, dtype=np.int64) for each in found]
+        if self.words is not None:
+            return self.words.encode(texts)
+        return [np.array(each, dtype=np.int64) for each in _encoded(self.library, list(texts))]
 
     def decode(self, ids: Ids) -> str:
         text: str = self.library.decode(ids.tolist(), skip_special_tokens=False)
@@ -239,8 +244,14 @@ def _wrapped(library: Library, name: str, *, end: str) -> BpeTokenizer:
     vocab = library.get_vocab_size(with_added_tokens=True)
     # Ids need not be dense: a model needs a place for the largest.
     largest = max(library.get_vocab(with_added_tokens=True).values(), default=-1)
-    fingerprint = hashlib.sha256(library.to_str().encode()).hexdigest()
-    return BpeTokenizer(name, library, max(vocab, largest + 1), special, fingerprint)
+    description = library.to_str()
+    fingerprint = hashlib.sha256(description.encode()).hexdigest()
+    words = Words(partial(_encoded, library)) if splits_as_gpt2(description) else None
+    return BpeTokenizer(name, library, max(vocab, largest + 1), special, fingerprint, words)
+
+
+def _encoded(library: Library, texts: list[str]) -> list[list[int]]:
+    return [each.ids for each in library.encode_batch_fast(texts, add_special_tokens=False)]
 
 
 def _special(library: Library, name: str, end: str) -> Special:
