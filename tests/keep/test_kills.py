@@ -17,10 +17,11 @@ import pytest
 from modelyard.keep.checkpoint import versions
 from modelyard.keep.folder import Folder
 from modelyard.keep.retention import Retention, prune
-from modelyard.keep.store import Store
+from modelyard.keep.store import Store, open_store
 from modelyard.keep.verify import newest_whole
 
 from . import states
+from .conftest import Server
 from .test_checkpoint import no_warning
 
 
@@ -76,6 +77,14 @@ def test_fifteen_kills(tmp_path: Path) -> None:
     assert newest is not None
     older = [path for path in tmp_path.iterdir() if path.name < newest.version.folder]
     assert older == []
+
+
+def test_kills_while_writing_to_a_service(s3: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", s3.endpoint)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", s3.key)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", s3.secret)
+    place = f"s3://{s3.bucket}/killed"
+    kill_many(place, open_store(place), 5)
 
 
 @pytest.mark.slow

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import socket
 import subprocess
+import threading
 import traceback
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -164,6 +169,59 @@ def test_what_a_service_refuses(
         assert caught.value.fix
         for secret in (s3.secret, "wrong-secret", "Signature"):
             assert secret not in shown
+
+
+def test_failures_that_pass_are_tried_again(s3: Server) -> None:
+    """A service that drops the first connections, as one does that is being restarted."""
+    with dropping_connections(s3.endpoint, 3) as (endpoint, dropped):
+        store = open_store(
+            f"s3://{s3.bucket}/again", s3.options(endpoint=endpoint, retry_seconds=30)
+        )
+        store.put("one", b"1")
+        assert store.get("one") == b"1"
+    assert len(dropped) == 3
+
+
+@contextmanager
+def dropping_connections(endpoint: str, count: int) -> Iterator[tuple[str, list[int]]]:
+    """A way to a server on which the first connections end at once."""
+    target = urlsplit(endpoint)
+    assert target.hostname is not None
+    assert target.port is not None
+    address = (target.hostname, target.port)
+    dropped: list[int] = []
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def forward(source: socket.socket, sink: socket.socket) -> None:
+            with contextlib.suppress(OSError):
+                while data := source.recv(1 << 16):
+                    sink.sendall(data)
+                sink.shutdown(socket.SHUT_WR)
+
+        def serve() -> None:
+            with contextlib.suppress(OSError), contextlib.ExitStack() as opened:
+                while True:
+                    client = opened.enter_context(listening.accept()[0])
+                    if len(dropped) < count:
+                        dropped.append(len(dropped))
+                        client.close()
+                        continue
+                    server = opened.enter_context(socket.create_connection(address))
+                    for pair in ((client, server), (server, client)):
+                        threading.Thread(target=forward, args=pair, daemon=True).start()
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}", dropped
+        listening.shutdown(socket.SHUT_RDWR)
+        thread.join()
+
+
+def test_the_environment_says_where_and_who(s3: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", s3.endpoint)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", s3.key)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", s3.secret)
+    assert open_store(f"s3://{s3.bucket}").get("hello") == b"hello"
 
 
 def test_a_key_that_may_only_read(s3: Server) -> None:

@@ -11,7 +11,7 @@ import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import Protocol, Self
+from typing import Self
 from urllib.parse import urlsplit
 
 from modelyard.errors import InputError
@@ -22,6 +22,8 @@ from modelyard.keep.store import Buffer, Entry, StoreOptions, checked_name
 REQUEST_BYTES = 16 << 20
 #: How many of them are on their way at once: this bounds the memory of an upload.
 REQUESTS_AT_ONCE = 4
+
+_ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
 
 _CHECK_KEYS = (
     "check the access key and the secret, and that they belong to this endpoint and region"
@@ -82,10 +84,6 @@ _MEANINGS: tuple[tuple[tuple[str, ...], str, str], ...] = (
 )
 
 
-class _Meta(Protocol):
-    def __getitem__(self, key: str, /) -> object: ...
-
-
 class Bucket:
     """Objects below a folder of a bucket."""
 
@@ -111,7 +109,8 @@ class Bucket:
             "retry_timeout": timedelta(seconds=options.retry_seconds),
             "backoff": {"max_backoff": timedelta(seconds=5)},
         }
-        client = {"allow_http": options.endpoint.startswith("http://"), "connect_timeout": "5s"}
+        endpoint = str(settings.get("endpoint", ""))
+        client = {"allow_http": endpoint.startswith("http://"), "connect_timeout": "5s"}
         kind = {"gs": "GCSStore", "az": "AzureStore"}.get(scheme, "S3Store")
         with _translated(place, "used", ""):
             store = getattr(stores, kind)(
@@ -188,7 +187,8 @@ class Bucket:
         below = f"{checked_name(prefix)}/" if prefix else None
         with _translated(self.place, "listed", prefix):
             found = self._obstore.list_with_delimiter(self._store, below)
-            return sorted({str(name).rstrip("/").rpartition("/")[2] for name in _prefixes(found)})
+            names = [str(name).rstrip("/") for name in found["common_prefixes"]]
+            return sorted(name.rpartition("/")[2] for name in names)
 
     def delete(self, names: Iterable[str]) -> None:
         for name in names:
@@ -206,49 +206,52 @@ class Bucket:
             self._obstore.delete(self._store, names)
 
 
-def _prefixes(listed: _Meta) -> Iterable[object]:
-    found = listed["common_prefixes"]
-    return found if isinstance(found, (list, tuple)) else ()
-
-
 def _settings(scheme: str, bucket: str, options: StoreOptions) -> dict[str, object]:
     """What obstore wants to know, by service; empty settings are left to the environment."""
-    endpoint = options.endpoint
-    if endpoint:
-        parts = urlsplit(endpoint)
-        if parts.scheme not in ("http", "https") or not parts.hostname or " " in endpoint:
-            fix = "write it as https://host or http://127.0.0.1:8333"
-            raise InputError("the endpoint of a store is not an address", fix=fix)
-        if parts.username or parts.password:
-            fix = "give keys through the environment"
-            raise InputError("the endpoint of a store holds a user or password", fix=fix)
-    access, secret = options.access_key, options.secret_key
     if scheme == "gs":
-        return {"endpoint": endpoint} if endpoint else {}
-    if scheme == "az":
-        named = {"account_name": options.account, "account_key": secret, "endpoint": endpoint}
-        return {key: value for key, value in named.items() if value}
-    settings = {
-        "endpoint": endpoint,
-        "region": options.region,
-        "access_key_id": access,
-        "secret_access_key": secret,
-    }
-    if scheme == "oss":
+        settings = {"endpoint": options.endpoint}
+    elif scheme == "az":
+        settings = {
+            "account_name": options.account,
+            "account_key": options.secret_key,
+            "endpoint": options.endpoint,
+        }
+    elif scheme == "oss":
         settings = _oss_settings(bucket, options)
-    elif endpoint and not options.region and not _any_set("AWS_REGION", "AWS_DEFAULT_REGION"):
-        # Services other than Amazon's have no regions, but signatures must name one.
-        settings["region"] = "us-east-1"
+    else:
+        settings = {
+            # As Amazon's own tools read it, which is how other services are named.
+            "endpoint": options.endpoint or _first_set(*_ENDPOINTS),
+            "region": options.region or _first_set("AWS_REGION", "AWS_DEFAULT_REGION"),
+            "access_key_id": options.access_key,
+            "secret_access_key": options.secret_key,
+        }
+        if settings["endpoint"] and not settings["region"]:
+            # Services other than Amazon's have no regions, but signatures must name one.
+            settings["region"] = "us-east-1"
+    _check_endpoint(settings["endpoint"])
     found: dict[str, object] = {key: value for key, value in settings.items() if value}
     if scheme == "oss":
         found["virtual_hosted_style_request"] = True
     return found
 
 
+def _check_endpoint(endpoint: str) -> None:
+    if not endpoint:
+        return
+    parts = urlsplit(endpoint)
+    if parts.scheme not in ("http", "https") or not parts.hostname or " " in endpoint:
+        fix = "write it as https://host or http://127.0.0.1:8333"
+        raise InputError("the endpoint of a store is not an address", fix=fix)
+    if parts.username or parts.password:
+        fix = "give keys through the environment"
+        raise InputError("the endpoint of a store holds a user or password", fix=fix)
+
+
 def _oss_settings(bucket: str, options: StoreOptions) -> dict[str, str]:
     """OSS answers S3's requests at a name of its own, with the bucket in front of it."""
-    region = options.region or os.environ.get("OSS_REGION", "")
-    endpoint = options.endpoint or os.environ.get("OSS_ENDPOINT", "")
+    region = options.region or _first_set("OSS_REGION")
+    endpoint = options.endpoint or _first_set("OSS_ENDPOINT")
     if not region and not endpoint:
         fix = "set OSS_REGION, as in cn-hangzhou, or OSS_ENDPOINT"
         raise InputError("oss:// needs the region of the bucket", fix=fix)
@@ -259,13 +262,13 @@ def _oss_settings(bucket: str, options: StoreOptions) -> dict[str, str]:
     return {
         "endpoint": f"{parts.scheme}://{host}",
         "region": region or "oss",
-        "access_key_id": options.access_key or os.environ.get("OSS_ACCESS_KEY_ID", ""),
-        "secret_access_key": options.secret_key or os.environ.get("OSS_ACCESS_KEY_SECRET", ""),
+        "access_key_id": options.access_key or _first_set("OSS_ACCESS_KEY_ID"),
+        "secret_access_key": options.secret_key or _first_set("OSS_ACCESS_KEY_SECRET"),
     }
 
 
-def _any_set(*names: str) -> bool:
-    return any(os.environ.get(name) for name in names)
+def _first_set(*names: str) -> str:
+    return next((os.environ[name] for name in names if os.environ.get(name)), "")
 
 
 @contextmanager
