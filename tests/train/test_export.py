@@ -109,7 +109,7 @@ def test_weights_come_back(name: str, tmp_path: Path) -> None:
     torch.testing.assert_close(_logits(module), _logits(again.eval()))
 
 
-@pytest.mark.parametrize("name", ["gpt2", "llama", "bert", "t5 gated"])
+@pytest.mark.parametrize("name", ["gpt2", "llama", "bert", "t5 gated", "t5 untied"])
 def test_what_transformers_saved_is_loaded(name: str, tmp_path: Path) -> None:
     transformers = pytest.importorskip("transformers", reason="needs the package transformers")
     folder = export_model(_made(name), tmp_path / "first")
@@ -201,6 +201,15 @@ def test_weights_that_do_not_fit_are_named(tmp_path: Path) -> None:
         load_pretrained(folder)
     (folder / WEIGHTS_FILE).unlink()
     with pytest.raises(InputError, match=r"there is no 'model\.safetensors'"):
+        load_pretrained(folder)
+
+
+def test_scales_that_are_not_computed_here_are_refused(tmp_path: Path) -> None:
+    folder = export_model(_made("gpt2"), tmp_path / "model")
+    config = json.loads((folder / "config.json").read_text())
+    config["scale_attn_by_inverse_layer_idx"] = True
+    (folder / "config.json").write_text(json.dumps(config))
+    with pytest.raises(InputError, match="'scale_attn_by_inverse_layer_idx' is True"):
         load_pretrained(folder)
 
 

@@ -17,7 +17,9 @@ from torch import nn
 
 from modelyard.errors import InputError, Problem
 from modelyard.spec.hugging_face import CONFIG_FILE, read_config
+from modelyard.spec.model import Model
 from modelyard.spec.text_file import read_text
+from modelyard.spec.weights import counted
 from modelyard.train.export import INDEX_FILE, WEIGHTS_FILE, safetensors
 from modelyard.train.families import Family, Pair, family_named
 from modelyard.train.models.registry import build, shape_of
@@ -33,6 +35,13 @@ _COMPUTED = (
     "cls.predictions.decoder.bias",
     "encoder.embed_tokens.weight",
     "decoder.embed_tokens.weight",
+)
+_TABLES = (
+    "transformer.wte.weight",
+    "wte.weight",
+    "model.embed_tokens.weight",
+    "shared.weight",
+    "bert.embeddings.word_embeddings.weight",
 )
 _PAIR_HEAD = "cls.seq_relationship"
 _TIED = ("lm_head.weight", "cls.predictions.decoder.weight")
@@ -59,13 +68,44 @@ def load_pretrained(
             fix=f"name it as 'hf:{path}', which trains the class of transformers itself",
             where=str(path),
         )
-    model, tensors = read_config(path), dict(_tensors(path))
-    if model.traits.classes and not any(name.startswith(_PAIR_HEAD) for name in tensors):
-        # The config of BERT does not say whether it was saved with the head for sentences.
-        model = replace(model, traits=replace(model.traits, pooler=False, classes=0))
+    tensors = dict(_tensors(path))
+    model = _as_saved(read_config(path), tensors)
+    _check_scaled(model, fields, path)
     module = build(model, {**_options(fields, path), **(config or {})})
     fill_weights(module, tensors, family, where=str(path))
     return module
+
+
+def _as_saved(model: Model, tensors: Mapping[str, torch.Tensor]) -> Model:
+    """The shape that the weights have where the config leaves it open."""
+    if model.traits.classes and not any(name.startswith(_PAIR_HEAD) for name in tensors):
+        # BERT's does not say whether it was saved with the head for sentences.
+        model = replace(model, traits=replace(model.traits, pooler=False, classes=0))
+    head = next((tensors[name] for name in _TIED if name in tensors), None)
+    table = next((tensors[name] for name in _TABLES if name in tensors), None)
+    if model.tied and head is not None and table is not None and not torch.equal(head, table):
+        # transformers 5 writes that every T5 is tied; the weights know better.
+        model = replace(model, tied=False)
+    return replace(model, parameters=counted(model))
+
+
+def _check_scaled(model: Model, fields: Mapping[str, object], folder: Path) -> None:
+    """`InputError` for scales that some classes of transformers know and ours do not."""
+    strange = [
+        name
+        for name, usual in (
+            ("scale_attn_weights", True),
+            ("scale_attn_by_inverse_layer_idx", False),
+            ("scale_decoder_outputs", model.tied),
+        )
+        if fields.get(name, usual) is not usual
+    ]
+    if strange:
+        raise InputError(
+            f"'{strange[0]}' is {fields[strange[0]]}, which is not built here",
+            fix=f"name the model as 'hf:{folder}'",
+            where=str(folder),
+        )
 
 
 def fill_weights(

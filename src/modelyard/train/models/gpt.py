@@ -61,7 +61,7 @@ class Gpt(nn.Module):
         check_supported(model)
         self.spec, self.options = model, options
         learnt = model.traits.positions
-        rms = not learnt and model.traits.norm_vectors < 2
+        rms = not learnt and model.traits.norm_vectors == 1
         shape = block_shape(
             model,
             options,

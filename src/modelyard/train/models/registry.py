@@ -16,6 +16,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Protocol, TypeVar
@@ -67,7 +68,7 @@ def build(name_or_spec: str | Model, config: Config | None = None) -> nn.Module:
         return hugging_face(name.removeprefix(HUGGING_FACE), options_from(options), changes)
     if name in _OWN:
         return _OWN[name](given)
-    if ":" in name:
+    if ":" in name and not os.path.exists(name):
         return _users(name, given)
     return _shaped(load_model(name), given)
 
