@@ -1,6 +1,6 @@
 """The planner against published runs: step times, choices, memory, loss, and how fast it answers.
 
-    python benchmarks/planner.py [--only steps|choices|ablation|speed|memory|loss|greedy] [--write]
+    python benchmarks/planner.py [--only steps|choices|memory|loss|search|…] [--write]
 
 Prints a table per question with the errors that were measured for other planners beside ours; ends
 with 1 when an aim is missed, with 0 otherwise and where the data is absent. Every figure under
@@ -13,7 +13,7 @@ import argparse
 import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -43,6 +43,7 @@ from modelyard.speed.physical.fitting import fit
 from modelyard.speed.physical.shipped import shipped
 from modelyard.speed.physical.steps import step_times
 from modelyard.speed.physical.terms import TERM_NAMES
+from promises import Promise, listed, told
 from table import Table, write_section
 
 DATA_VARIABLE = "MODELYARD_DATA"
@@ -66,14 +67,6 @@ PEERS = {
     "llm-foundry": ("cannot", "16 / 18", ""),
     "torchtitan": ("cannot", "122 / 117", ""),
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Promise:
-    """One promise, and whether it was kept."""
-
-    text: str
-    kept: bool
 
 
 Section = tuple[list[Table], list[Promise]]
@@ -332,14 +325,22 @@ def memory(folder: Path) -> Section:
     from planner_memory import memory_section
 
     table, promises = memory_section(folder)
-    return [table], [Promise(one.text, one.kept) for one in promises]
+    return [table], promises
 
 
 def loss(folder: Path) -> Section:
     from planner_loss import loss_section
 
     table, promises = loss_section(folder)
-    return [table], [Promise(one.text, one.kept) for one in promises]
+    return [table], promises
+
+
+def search(folder: Path) -> Section:
+    from planner_search import mixed_section, speed_section
+
+    del folder
+    parts = [speed_section(), mixed_section()]
+    return [table for table, _ in parts], [one for _, promises in parts for one in promises]
 
 
 def greedy(folder: Path) -> Section:
@@ -347,7 +348,7 @@ def greedy(folder: Path) -> Section:
 
     del folder
     table, promises = greedy_section()
-    return [table], [Promise(one.text, one.kept) for one in promises]
+    return [table], promises
 
 
 SECTIONS: dict[str, Callable[[Path], Section]] = {
@@ -357,6 +358,7 @@ SECTIONS: dict[str, Callable[[Path], Section]] = {
     "speed": speed,
     "memory": memory,
     "loss": loss,
+    "search": search,
     "greedy": greedy,
 }
 
@@ -378,12 +380,10 @@ def main() -> int:
             found, kept = section(folder)
             tables += found
             promises += kept
-    print()
-    for promise in promises:
-        print(f"{'ok  ' if promise.kept else 'MISS'}  {promise.text}")
+    kept_all = told(promises)
     if options.write:
-        write_section(SECTION, [table.markdown() for table in tables])
-    return 0 if all(promise.kept for promise in promises) else 1
+        write_section(SECTION, [*(table.markdown() for table in tables), listed(promises)])
+    return 0 if kept_all else 1
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ of the search alone.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -20,6 +19,7 @@ from modelyard.plan.ways.tune import gap, greedy
 from modelyard.spec.pool import parse_pools
 from modelyard.spec.tuning import Tuning
 from modelyard.spec.zoo import find_model
+from promises import Promise, told
 from table import Table
 
 #: models with the numbers of devices that each is tried on
@@ -37,14 +37,6 @@ MODELS = {
 KINDS = ("A100", "H100")
 TOKENS, SEQUENCE = 1e11, 512
 MEDIAN_AIM, WORST_AIM = 0.01, 0.10
-
-
-@dataclass(frozen=True, slots=True)
-class Promise:
-    """One promise, and whether it was kept."""
-
-    text: str
-    kept: bool
 
 
 def greedy_section() -> tuple[Table, list[Promise]]:
@@ -109,10 +101,7 @@ def _row(table: Table, name: str, devices: str) -> float | None:
 
 def main() -> int:
     _, promises = greedy_section()
-    print()
-    for promise in promises:
-        print(f"{'ok  ' if promise.kept else 'MISS'}  {promise.text}")
-    return 0 if all(promise.kept for promise in promises) else 1
+    return 0 if told(promises) else 1
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from modelyard.measure.loss_rows import read_loss_rows
@@ -22,6 +22,7 @@ from modelyard.measure.loss_score import (
     loss_errors,
     score_loss,
 )
+from promises import Promise, told
 from table import Table
 
 DATA_VARIABLE = "MODELYARD_DATA"
@@ -33,14 +34,6 @@ FEW = 5
 BEHIND_PRIOR = "MassiveText"
 MEDIAN_AIM = 0.025
 COVERAGE_AIM = (0.75, 0.85)
-
-
-@dataclass(frozen=True, slots=True)
-class Promise:
-    """One promise, and whether it was kept."""
-
-    text: str
-    kept: bool
 
 
 def loss_section(folder: Path) -> tuple[Table, list[Promise]]:
@@ -123,10 +116,7 @@ def main() -> int:
         print(f"no data at {folder}: set {DATA_VARIABLE} to the folder that holds planning/")
         return 0
     _, promises = loss_section(folder)
-    print()
-    for promise in promises:
-        print(f"{'ok  ' if promise.kept else 'MISS'}  {promise.text}")
-    return 0 if all(promise.kept for promise in promises) else 1
+    return 0 if told(promises) else 1
 
 
 if __name__ == "__main__":

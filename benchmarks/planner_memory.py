@@ -9,7 +9,6 @@ package, which have seen some of its rows, and by coefficients that were fitted 
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +22,7 @@ from modelyard.measure.memory_score import (
     score_memory,
 )
 from modelyard.speed.physical.memory import shipped_memory
+from promises import Promise, told
 from table import Table
 
 DATA_VARIABLE = "MODELYARD_DATA"
@@ -33,14 +33,6 @@ RECALL_AIM, PRECISION_AIM = 0.95, 0.80
 COVERAGE_AIM = (0.75, 0.85)
 #: measured peaks of the same cluster that a user may have
 FEW = 5
-
-
-@dataclass(frozen=True, slots=True)
-class Promise:
-    """One promise, and whether it was kept."""
-
-    text: str
-    kept: bool
 
 
 def memory_section(folder: Path) -> tuple[Table, list[Promise]]:
@@ -141,10 +133,7 @@ def main() -> int:
         print(f"no data at {folder}: set {DATA_VARIABLE} to the folder that holds planning/")
         return 0
     _, promises = memory_section(folder)
-    print()
-    for promise in promises:
-        print(f"{'ok  ' if promise.kept else 'MISS'}  {promise.text}")
-    return 0 if all(promise.kept for promise in promises) else 1
+    return 0 if told(promises) else 1
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from random import Random
 from statistics import mean, median
 
@@ -31,6 +31,7 @@ from modelyard.spec.adapters import full_training
 from modelyard.spec.devices import Precision
 from modelyard.spec.pool import parse_pools
 from modelyard.spec.zoo import find_model
+from promises import Promise, told
 from table import Table
 
 RATE_AIM, COMMAND_AIM_SECONDS = 100_000.0, 2.0
@@ -45,14 +46,6 @@ KINDS = ("H200", "H100", "A100", "A100-40GB", "V100-32GB", "L40S", "RTX-4090", "
 MOST_OF_A_KIND = 28
 BATCHES = (32, 60, 96, 100, 250, 256)
 CASES, QUICK_CASES, SEED = 40, 2, 11
-
-
-@dataclass(frozen=True, slots=True)
-class Promise:
-    """One promise, and whether it was kept."""
-
-    text: str
-    kept: bool
 
 
 def speed_section() -> tuple[Table, list[Promise]]:
@@ -208,10 +201,7 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="two cases of mixed devices only")
     quick = parser.parse_args().quick
     promises = [*speed_section()[1], *mixed_section(quick=quick)[1]]
-    print()
-    for promise in promises:
-        print(f"{'ok  ' if promise.kept else 'MISS'}  {promise.text}")
-    return 0 if all(promise.kept for promise in promises) else 1
+    return 0 if told(promises) else 1
 
 
 if __name__ == "__main__":

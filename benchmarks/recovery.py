@@ -29,6 +29,7 @@ import numpy as np
 from modelyard.train.conductor.journal import CommitLine
 from modelyard.train.conductor.machine import Settings
 from modelyard.train.supervisor import Supervisor
+from promises import Promise, listed, told
 from recovery_job import BATCH, Post
 from table import Table, write_section
 
@@ -259,23 +260,21 @@ def main() -> int:
     row("resized by one: longest pause", found.resizes, "1")
     came_back = [one for one in theirs if one is not None]
     row("torchrun, killed: until the next step", came_back, "")
-    verdicts = [
-        (f"{found.survived} of {found.tried} kills survived", found.survived == found.tried),
-        (f"{found.lost_steps} committed steps lost", found.lost_steps == 0),
-        ("stall: median", median(found.stalls) <= STALL_MEDIAN),
-        ("stall: p99", float(np.percentile(found.stalls, 99)) <= STALL_P99),
-        ("pause of a join", median(found.joins) <= JOIN_PAUSE),
-        ("replacement", median(found.replacements) <= REPLACEMENT),
+    promises = [
+        Promise(f"{found.survived} of {found.tried} kills survived", found.survived == found.tried),
+        Promise(f"{found.lost_steps} committed steps lost", found.lost_steps == 0),
+        Promise("stall: median", median(found.stalls) <= STALL_MEDIAN),
+        Promise("stall: p99", float(np.percentile(found.stalls, 99)) <= STALL_P99),
+        Promise("pause of a join", median(found.joins) <= JOIN_PAUSE),
+        Promise("replacement", median(found.replacements) <= REPLACEMENT),
     ]
     if theirs:
-        verdicts.append((f"torchrun came back {len(came_back)} of {len(theirs)} times", True))
-    print()
-    for text, kept in verdicts:
-        print(f"{'ok  ' if kept else 'MISS'}  {text}")
+        text = f"torchrun came back {len(came_back)} of {len(theirs)} times"
+        promises.append(Promise(text, True))
+    kept = told(promises)
     if chosen.write:
-        notes = [f"- {'kept' if kept else '**missed**'}: {text}" for text, kept in verdicts]
-        write_section("recovery", [table.markdown(), "\n".join(notes)])
-    return 0 if all(kept for _, kept in verdicts) else 1
+        write_section("recovery", [table.markdown(), listed(promises)])
+    return 0 if kept else 1
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ from measure import Task, peak_bytes, run_each
 from modelyard.schedule.yard.policy import yard
 from modelyard.simulate.compare import cores
 from moments import moment
+from promises import Promise, listed, told
 from reproduce import TIRESIAS_OF_POLLUX
 from table import PAGE, Table, write_section
 from traces import GITTINS, PHILLY, Played, Run, play, traces_folder
@@ -63,21 +64,13 @@ DECISIONS = 5
 BELOW_GITTINS = 0.9
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """One promise, and whether it was kept."""
-
-    text: str
-    kept: bool
-
-
 @dataclass(slots=True)
 class Part:
     """A table and what it has to show."""
 
     name: str
     table: Table
-    verdicts: list[Verdict]
+    promises: list[Promise]
     page: Path = PAGE
 
 
@@ -142,42 +135,42 @@ def elastic(folder: Path, workers: int, *, quick: bool) -> Part:
             f"{mean(one.jct_p99_seconds for one in rows):,.0f}",
             f"{max(one.worst_fairness for one in rows):.2f}",
         )
-    verdicts = [] if quick else _elastic_verdicts(by_policy)
-    return Part("elastic", table, verdicts)
+    promises = [] if quick else _elastic_promises(by_policy)
+    return Part("elastic", table, promises)
 
 
-def _elastic_verdicts(by_policy: dict[tuple[str, float], list[Played]]) -> list[Verdict]:
+def _elastic_promises(by_policy: dict[tuple[str, float], list[Played]]) -> list[Promise]:
     pollux = by_policy["pollux", 0.0]
-    verdicts = []
+    promises = []
     for policy, aim in MEAN_AIMS.items():
         rows = by_policy[policy, 0.0]
         average = mean(one.jct_mean_seconds for one in rows)
-        verdicts.append(Verdict(f"{policy}: mean {average:,.0f} s, aim {aim:,.0f}", average <= aim))
+        promises.append(Promise(f"{policy}: mean {average:,.0f} s, aim {aim:,.0f}", average <= aim))
         ahead = [
             ours.jct_mean_seconds < theirs.jct_mean_seconds
             for ours, theirs in zip(rows, pollux, strict=True)
         ]
-        verdicts.append(Verdict(f"{policy}: below pollux on {sum(ahead)} of 4", all(ahead)))
+        promises.append(Promise(f"{policy}: below pollux on {sum(ahead)} of 4", all(ahead)))
         tails = [
             ours.jct_p99_seconds / theirs.jct_p99_seconds
             for ours, theirs in zip(rows, pollux, strict=True)
         ]
         told = ", ".join(f"{ratio:.2f}" for ratio in tails)
-        verdicts.append(Verdict(f"{policy}: p99 over pollux's {told}", max(tails) <= 1.0))
+        promises.append(Promise(f"{policy}: p99 over pollux's {told}", max(tails) <= 1.0))
         worst = max(one.worst_fairness for one in rows)
-        verdicts.append(
-            Verdict(f"{policy}: worst ρ {worst:.2f}, aim {WORST_FAIRNESS}", worst <= WORST_FAIRNESS)
+        promises.append(
+            Promise(f"{policy}: worst ρ {worst:.2f}, aim {WORST_FAIRNESS}", worst <= WORST_FAIRNESS)
         )
     calm = mean(one.jct_mean_seconds for one in by_policy["yard", 0.0])
     disturbed = mean(one.jct_mean_seconds for one in by_policy["yard", INTERFERENCE])
     change = disturbed / calm - 1.0
-    verdicts.append(
-        Verdict(
+    promises.append(
+        Promise(
             f"yard: {change:+.1%} with {INTERFERENCE:.0%} interference",
             abs(change) <= INTERFERENCE_TOLERANCE,
         )
     )
-    return verdicts
+    return promises
 
 
 def ablation(folder: Path, workers: int, *, quick: bool) -> Part:
@@ -239,7 +232,7 @@ def rigid(folder: Path, workers: int, *, quick: bool) -> Part:
         )
 
     played = _play_all(folder, runs, workers, show)
-    verdicts = []
+    promises = []
     for label in wanted:
         found = {
             run.policy: one.jct_mean_seconds
@@ -247,11 +240,11 @@ def rigid(folder: Path, workers: int, *, quick: bool) -> Part:
             if of == label
         }
         ratio = found["yard"] / found[GITTINS]
-        verdicts.append(Verdict(f"{label}: {ratio:.2f} of Gittins", ratio <= BELOW_GITTINS))
+        promises.append(Promise(f"{label}: {ratio:.2f} of Gittins", ratio <= BELOW_GITTINS))
         if label == "ITP 06":
             text = f"{label}: {found['yard']:,.0f} s, aim {ITP_06_SECONDS:,.0f}"
-            verdicts.append(Verdict(text, found["yard"] <= ITP_06_SECONDS))
-    return Part("rigid", table, verdicts)
+            promises.append(Promise(text, found["yard"] <= ITP_06_SECONDS))
+    return Part("rigid", table, promises)
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,7 +278,7 @@ def decisions(folder: Path, workers: int, *, quick: bool) -> Part:
     )
     table.begin()
     tasks = [Task(f"{devices:,} devices", decide, (devices, jobs)) for devices, jobs in sizes]
-    verdicts = []
+    promises = []
     # One at a time: two would slow each other down.
     for place, one in run_each(tasks, workers=1):
         devices, jobs = sizes[place]
@@ -300,8 +293,8 @@ def decisions(folder: Path, workers: int, *, quick: bool) -> Part:
         aim = DECISION_AIMS.get(devices)
         if aim is not None:
             text = f"{devices:,} devices: {one.first_seconds:.2f} s, aim {aim:.1f} s"
-            verdicts.append(Verdict(text, one.first_seconds <= aim))
-    return Part("decisions", table, verdicts)
+            promises.append(Promise(text, one.first_seconds <= aim))
+    return Part("decisions", table, promises)
 
 
 def _short(policy: str) -> str:
@@ -320,20 +313,16 @@ def main() -> int:
     parser.add_argument("--write", action="store_true", help="update docs/benchmarks.md")
     chosen = parser.parse_args()
     folder = traces_folder()
-    broken = 0
+    kept = True
     for make in PARTS:
         if chosen.only not in (None, make.__name__):
             continue
         part = make(folder, chosen.workers, quick=chosen.quick)
-        print()
-        for verdict in part.verdicts:
-            print(f"{'ok  ' if verdict.kept else 'MISS'}  {verdict.text}")
-            broken += not verdict.kept
+        kept &= told(part.promises)
         if chosen.write:
-            lines = [f"- {'kept' if v.kept else '**missed**'}: {v.text}" for v in part.verdicts]
-            parts = [part.table.markdown(), *(["\n".join(lines)] if lines else [])]
+            parts = [part.table.markdown(), *([listed(part.promises)] if part.promises else [])]
             write_section(f"yard-{part.name}", parts, part.page)
-    return 1 if broken else 0
+    return 0 if kept else 1
 
 
 if __name__ == "__main__":

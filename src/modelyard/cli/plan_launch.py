@@ -44,7 +44,7 @@ def settings_of(answer: Answer, tool: str) -> LaunchSettings:
     """The settings of the best plan; `InputError` where the tool cannot express it."""
     from modelyard.plan.launch.launchers import launch
 
-    return launch(answer.plans[0], answer.request, tool)
+    return launch(answer.plans[0], answer.request, tool, answer.curve)
 
 
 def write_settings(settings: LaunchSettings, folder: Path) -> list[Path]:
