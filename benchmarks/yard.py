@@ -155,8 +155,8 @@ def _elastic_promises(by_policy: dict[tuple[str, float], list[Played]]) -> list[
             ours.jct_p99_seconds / theirs.jct_p99_seconds
             for ours, theirs in zip(rows, pollux, strict=True)
         ]
-        told = ", ".join(f"{ratio:.2f}" for ratio in tails)
-        promises.append(Promise(f"{policy}: p99 over pollux's {told}", max(tails) <= 1.0))
+        ratios = ", ".join(f"{ratio:.2f}" for ratio in tails)
+        promises.append(Promise(f"{policy}: p99 over pollux's {ratios}", max(tails) <= 1.0))
         worst = max(one.worst_fairness for one in rows)
         promises.append(
             Promise(f"{policy}: worst ρ {worst:.2f}, aim {WORST_FAIRNESS}", worst <= WORST_FAIRNESS)
