@@ -27,7 +27,7 @@ endif
 .DEFAULT_GOAL := help
 .PHONY: help setup test test-slow lint format types imports demo \
         bench bench-reproduce bench-simulator bench-decisions bench-yard \
-        bench-topology bench-dl2 bench-planner bench-bulk bench-calibration docs clean distclean
+        bench-topology bench-dl2 bench-recovery bench-planner bench-bulk bench-calibration docs clean distclean
 
 help: ## list the targets
 	awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -103,6 +103,9 @@ bench-topology: setup ## placement on fat trees and on a real three-layer networ
 
 bench-simulator: setup ## how fast the simulator plays a trace
 	$(BIN)/python benchmarks/simulator.py
+
+bench-recovery: setup ## what deaths, hangs and resizes cost a training job, beside torchrun
+	$(BIN)/python benchmarks/recovery.py
 
 bench-decisions: setup ## how fast the policies decide
 	$(BIN)/python benchmarks/decisions.py
