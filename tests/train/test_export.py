@@ -155,6 +155,7 @@ def test_the_tokenizer_comes_along(tmp_path: Path) -> None:
     (tmp_path / "tokenizer.json").write_text("{}")
     folder = export_model(_made("gpt2"), tmp_path / "one", tokenizer=tmp_path)
     assert (folder / "tokenizer.json").read_text() == "{}"
+    assert {file.stat().st_mode & 0o777 for file in folder.iterdir()} == {0o644}
     with pytest.raises(InputError, match="no tokenizer"):
         export_model(_made("gpt2"), tmp_path / "two", tokenizer=folder / "nowhere")
     assert not (tmp_path / "two").exists()

@@ -67,7 +67,10 @@ def export_model(
             _write(module, part, _TYPES[dtype], most_bytes)
             for name, source in extra.items():
                 shutil.copyfile(source, part / name)
+            # Temporary folders, and what safetensors writes, are for their owner alone.
             part.chmod(0o755)
+            for file in part.iterdir():
+                file.chmod(0o644)
             with contextlib.suppress(FileNotFoundError):
                 target.rmdir()
             part.rename(target)

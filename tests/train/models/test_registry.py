@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import types
+from pathlib import Path
 
 import pytest
 import torch
@@ -11,8 +13,9 @@ from torch import nn
 
 from modelyard.errors import InputError
 from modelyard.spec.model_source import load_model
-from modelyard.spec.zoo import zoo_model
+from modelyard.spec.zoo import zoo, zoo_model
 from modelyard.train.models.registry import build, shape_of
+from modelyard.train.models.shapes import unsupported
 
 TEXT = b"the cat sat on the mat and the dog sat on the log while the cow sat in the barn. "
 ROWS = torch.tensor(list((TEXT * 4)[: 8 * 33]), dtype=torch.int64).view(8, 33)
@@ -54,6 +57,21 @@ def test_a_shape_of_the_zoo_has_exactly_the_counted_parameters(name: str) -> Non
         built = build(model)
     assert sum(one.numel() for one in built.parameters()) == model.parameters.total
     assert shape_of(built) == model
+
+
+@pytest.mark.slow
+def test_most_of_the_zoo_is_built_exactly_and_the_rest_refused() -> None:
+    possible = [model for model in zoo() if not any(unsupported(model))]
+    # 183 of 259 when this was written; the rest has experts, latents or mixed windows.
+    assert len(possible) > 0.65 * len(zoo())
+    for model in zoo():
+        if model in possible:
+            with torch.device("meta"):
+                made = build(model)
+            assert sum(one.numel() for one in made.parameters()) == model.parameters.total
+        else:
+            with pytest.raises(InputError, match="hf:"):
+                build(model)
 
 
 CONFIGS: dict[str, dict[str, object]] = {
@@ -210,10 +228,10 @@ def test_rows_that_do_not_fit_are_refused() -> None:
         model(torch.zeros(1, 65, dtype=torch.int64))
 
 
-def test_a_config_file_gives_the_same_shape(tmp_path: object) -> None:
-    assert load_model("gpt2") == shape_of_meta("gpt2")
-
-
-def shape_of_meta(name: str) -> object:
-    with torch.device("meta"):
-        return shape_of(build(name))
+def test_a_config_file_gives_the_shape_that_it_describes(tmp_path: Path) -> None:
+    fields = {"model_type": "llama", "num_hidden_layers": 1, "hidden_size": 8, "vocab_size": 11}
+    fields |= {"num_attention_heads": 2, "intermediate_size": 16, "max_position_embeddings": 32}
+    # A colon in a path does not make it somebody's module.
+    path = tmp_path / "a:b.json"
+    path.write_text(json.dumps(fields))
+    assert shape_of(build(str(path))) == load_model(str(path))
