@@ -98,7 +98,8 @@ def measure(way: str, folder: Path, *, quick: bool) -> dict[str, object]:
         stalls.append(time.perf_counter() - began)
         wait()
         kept.append(time.perf_counter() - began)
-        for old in folder.glob(f"{way}-*"):
+        # Once everything is done, so that nothing goes on beside the next save.
+        for old in folder.iterdir():
             shutil.rmtree(old) if old.is_dir() else old.unlink()
     finish()
     return {"stalls": stalls, "kept": kept, "bytes": size_bytes(tree)}
@@ -141,13 +142,12 @@ def size_bytes(tree: object) -> int:
 
 
 def by_snapshots(tree: object, folder: Path) -> tuple[Save, Callable[[], object]]:
-    from modelyard.keep.retention import Retention
     from modelyard.train.snapshots import Snapshots
 
     def failed(text: str) -> None:
         raise SystemExit(text)
 
-    snapshots = Snapshots(folder, job="benchmark", retention=Retention(last=1), warn=failed)
+    snapshots = Snapshots(folder / "snapshots-all", job="benchmark", warn=failed)
     snapshots.prepare(tree)
     # As in training: by the time of the first snapshot, the memory has been touched.
     assert snapshots._preparing is not None

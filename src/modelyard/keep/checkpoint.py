@@ -41,8 +41,9 @@ from modelyard.keep.slices import ITEM_BYTES, Box, Words, copy_box, overlap
 from modelyard.keep.store import Store
 
 MANIFEST = "manifest.json"
-#: One read: large enough for a disk or a link, small enough to hold several.
-READ_BYTES = 32 << 20
+#: One read: large enough for a disk or a link, small enough that the memory is used again: beyond
+#: 32 MiB the C library takes fresh pages from the system each time, which costs more than the copy.
+READ_BYTES = 16 << 20
 #: Hashing leaves Python's lock alone, and a service answers slowly: parts are read side by side.
 READERS = 4
 

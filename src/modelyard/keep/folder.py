@@ -14,6 +14,8 @@ import shutil
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+import numpy as np
+
 from modelyard.keep.problems import AlreadyThere, NoSuchObject, StoreError
 from modelyard.keep.store import Buffer, Entry, checked_name
 from modelyard.units import format_bytes
@@ -69,8 +71,8 @@ class Folder:
         try:
             with self._path(name).open("rb", buffering=0) as file:
                 wanted = max(0, min(stop, os.fstat(file.fileno()).st_size) - start)
-                data = bytearray(wanted)
-                view, filled = memoryview(data), 0
+                # Not a bytearray, which would be filled with zeros first.
+                view, filled = np.empty(wanted, dtype=np.uint8).data, 0
                 while filled < wanted:
                     got = os.preadv(file.fileno(), [view[filled:]], start + filled)
                     if got == 0:

@@ -20,6 +20,8 @@ from modelyard.keep.store import Store
 
 #: Parts are written and read side by side; a box that is larger has a part to itself.
 PART_BYTES = 512 << 20
+#: Read at a time to check hashes; see `READ_BYTES` for why it is no more.
+VERIFY_BYTES = 16 << 20
 #: Tensors begin where any processor can read them in place.
 ALIGNMENT = 8
 
@@ -109,7 +111,7 @@ class PartReader:
 
     def verify(self) -> None:
         """Check every chunk."""
-        step = max(1, (32 << 20) // self._chunk_bytes)
+        step = max(1, VERIFY_BYTES // self._chunk_bytes)
         for first in range(0, len(self._part.sha256), step):
             self._verified(first, min(first + step, len(self._part.sha256)))
 
