@@ -14,6 +14,7 @@ from pathlib import Path
 import msgspec
 import torch
 
+from modelyard.train.aggregate.choose import aggregation
 from modelyard.train.conductor.server import TOKEN_VARIABLE
 from modelyard.train.run import Run, RunSettings
 
@@ -29,6 +30,10 @@ class Toy(msgspec.Struct, frozen=True):
     folder: str
     #: seconds that each forward pass sleeps, to be killed in
     pause: float = 0.002
+    #: how workers train together
+    aggregate: str = "all-reduce"
+    options: dict[str, object] = {}
+    rate: float = 3e-3
 
 
 def model_and_data() -> tuple[torch.nn.Module, torch.Tensor, torch.Tensor]:
@@ -48,7 +53,7 @@ def work(text: str) -> None:
     torch.set_num_threads(1)
     torch.manual_seed(int(toy.worker.rpartition("-")[2]))
     model, points, labels = model_and_data()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=toy.rate)
     host, _, port = toy.address.rpartition(":")
     settings = RunSettings(
         address=(host, int(port)),
@@ -60,7 +65,7 @@ def work(text: str) -> None:
         seed=7,
     )
     with (
-        Run(settings) as run,
+        Run(settings, aggregation(toy.aggregate, toy.options)) as run,
         (Path(toy.folder) / f"{toy.worker}.steps").open("a", buffering=1) as steps,
     ):
         run.train(model, optimizer)

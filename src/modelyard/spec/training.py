@@ -53,6 +53,19 @@ class CheckpointSpec(BaseModel):
     keep: WholeNumber = Field(default=3, ge=1, description="how many of the newest are kept")
 
 
+class AggregateSpec(BaseModel):
+    """How workers train together."""
+
+    model_config = SPEC_CONFIG
+
+    name: Text = Field(
+        default="all-reduce", description="all-reduce, local-sgd, diloco or decentralised"
+    )
+    options: Mapping[Text, object] = Field(
+        default={}, description="of that way: compress, rounds' updates, graph, servers …"
+    )
+
+
 class TrainSpec(BaseModel):
     """Everything that a job needs to train a language model by itself."""
 
@@ -65,6 +78,9 @@ class TrainSpec(BaseModel):
         default={}, description="the model's own fields: layers, hidden, heads, dropout …"
     )
     optimizer: OptimizerSpec = Field(default=OptimizerSpec(), description="what makes the steps")
+    aggregate: AggregateSpec = Field(
+        default=AggregateSpec(), description="how workers train together"
+    )
     precision: Arithmetic = Field(
         default=Arithmetic.FP32, description="of the passes; parameters stay in fp32"
     )

@@ -9,7 +9,7 @@ in flight is left behind, with the memory that it may still write to.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import TypeVar
 
@@ -48,6 +48,37 @@ class Group:
     def sum_begin(self, tensor: torch.Tensor) -> dist.Work:
         """Start summing a tensor over all members, in place."""
         return self._begin(lambda: self._backend.allreduce([tensor]))
+
+    def reduce_begin(self, tensor: torch.Tensor, root: int) -> dist.Work:
+        """Start summing a tensor over all members; only `root` has the sum, others have a mess."""
+        options = dist.ReduceOptions()
+        options.rootRank = root
+        return self._begin(lambda: self._backend.reduce([tensor], options))
+
+    def broadcast_begin(self, tensor: torch.Tensor, root: int) -> dist.Work:
+        """Start filling a tensor with that of `root`."""
+        options = dist.BroadcastOptions()
+        options.rootRank = root
+        return self._begin(lambda: self._backend.broadcast([tensor], options))
+
+    def gather(self, tensor: torch.Tensor) -> list[torch.Tensor]:
+        """The tensors of all members, all of one shape, in the order of their ranks."""
+        found = [torch.empty_like(tensor) for _ in range(self.size)]
+        if self.size == 1:
+            return [tensor]
+        self.finish([self._begin(lambda: self._backend.allgather([found], [tensor]))])
+        return found
+
+    def swap(
+        self,
+        outgoing: Sequence[tuple[torch.Tensor, int]],
+        incoming: Sequence[tuple[torch.Tensor, int]],
+    ) -> None:
+        """Send and receive tensors at once; call it within `patiently`."""
+        works = [self._backend.send([tensor], to, 0) for tensor, to in outgoing]
+        works += [self._backend.recv([tensor], source, 0) for tensor, source in incoming]
+        for work in works:
+            work.wait()
 
     def send(self, tensor: torch.Tensor, to: int) -> None:
         """Hand a tensor to a peer; call it within `patiently`, for it may be stuck."""

@@ -16,6 +16,8 @@ from modelyard.errors import InputError
 from modelyard.keep.retention import Retention
 from modelyard.spec.job import JobSpec, read_job
 from modelyard.spec.training import Arithmetic, TrainSpec
+from modelyard.train.aggregate.choose import aggregation
+from modelyard.train.aggregate.interface import Aggregation
 from modelyard.train.conductor.server import TOKEN_VARIABLE
 from modelyard.train.data.tokens import TokenSamples
 from modelyard.train.models.registry import build
@@ -63,16 +65,22 @@ def work(text: str) -> None:
         update(optimizer, rate=rate, clip_norm=wanted.clip)
 
     every, place = train.checkpoints.every, train.checkpoints.to or post.checkpoints
+
+    def due(steps: int) -> bool:
+        return steps % every == 0 or steps == post.steps
+
     retention = Retention(last=train.checkpoints.keep)
     with (
-        Run(settings_of(post, job, data)) as run,
+        Run(settings_of(post, job, data), together(train)) as run,
         Snapshots(place, job=job.name, retention=retention) as snapshots,
     ):
         kept = restore_latest(place)
         if kept is None:
-            run.train(model, optimizer, update=applied)
+            run.train(model, optimizer, update=applied, kept=due)
         else:
-            run.restore(model, optimizer, kept.tree, update=applied, applied=kept.about.step)
+            run.restore(
+                model, optimizer, kept.tree, update=applied, kept=due, applied=kept.about.step
+            )
         signal.signal(signal.SIGTERM, lambda *_: run.leave())
         for step in run.steps():
             for chosen in step.microbatches():
@@ -82,7 +90,7 @@ def work(text: str) -> None:
                 step.backward(loss, samples=len(chosen), tokens=len(chosen) * train.sequence)
             if not step.commit() or step.rank > 0:
                 continue
-            if run.applied % every == 0 or step.last:
+            if due(run.applied):
                 snapshots.take(
                     run.applied, run.state(), generation=step.generation, position=step.stop
                 )
@@ -105,9 +113,17 @@ def settings_of(post: Post, job: JobSpec, data: TokenSamples) -> RunSettings:
     )
 
 
+def together(train: TrainSpec) -> Aggregation:
+    """How the job's workers train together; `InputError` when it cannot be so."""
+    return aggregation(train.aggregate.name, train.aggregate.options)
+
+
 def schedule_of(train: TrainSpec, steps: int) -> Schedule:
     """How the learning rate goes; `InputError` when the warm-up leaves nothing."""
     wanted = train.optimizer
+    if wanted.warmup >= steps:
+        what = f"a warm-up of {wanted.warmup} steps leaves nothing of {steps} steps"
+        raise InputError(what, fix="write a shorter 'warmup', or more steps")
     return checked(
         Schedule(shape=wanted.schedule.value, warmup_steps=wanted.warmup, total_steps=steps)
     )
@@ -131,6 +147,7 @@ def check(job: JobSpec, folder: Path) -> None:
     train, data = prepared(job, folder)
     assert job.steps is not None
     schedule_of(train, job.steps)
+    together(train)
     with torch.device("meta"):
         model = model_of(job, data)
     optimizer_for(model, OptimiserSettings(name=train.optimizer.name))

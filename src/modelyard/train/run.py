@@ -25,6 +25,7 @@ import numpy as np
 import torch
 
 from modelyard.train.aggregate.all_reduce import AllReduce
+from modelyard.train.aggregate.interface import Aggregation, Share, Trained
 from modelyard.train.conductor.messages import Generation, Hello, Next, Phase, Vote
 from modelyard.train.group import Disturbed, Group, connect, open_store
 from modelyard.train.member import Dismissal, Member, Standing
@@ -51,8 +52,10 @@ class RunSettings:
 class Run:
     """One worker's part in a job."""
 
-    def __init__(self, settings: RunSettings) -> None:
+    def __init__(self, settings: RunSettings, aggregation: Aggregation | None = None) -> None:
+        """`aggregation` is how members train together: all-reduce when it is not given."""
         self.settings = settings
+        self.aggregation: Aggregation = aggregation or AllReduce()
         self.applied = -1
         self._pending = -1
         self._lineage = 0
@@ -72,8 +75,7 @@ class Run:
         )
         self._model: torch.nn.Module | None = None
         self._optimizer: torch.optim.Optimizer | None = None
-        self._update: Callable[[int], object] | None = None
-        self._reducer: AllReduce | None = None
+        self._kept: Callable[[int], bool] = lambda _: False
         self._group: Group | None = None
 
     def __enter__(self) -> Self:
@@ -93,18 +95,22 @@ class Run:
         optimizer: torch.optim.Optimizer,
         *,
         update: Callable[[int], object] | None = None,
+        kept: Callable[[int], bool] | None = None,
         applied: int = -1,
         lineage: int = 0,
     ) -> None:
         """What is trained; a restored state says how many steps it has seen, of which lineage.
 
-        `update` applies summed gradients at a step, and does the same on every member;
-        `optimizer.step()` when it is not given.
+        `update` applies gradients at a step, and does the same with the same gradients on every
+        member; `optimizer.step()` when it is not given. `kept` says, alike on every member, whether
+        `state` will be kept after so many steps: where members differ, they then meet for it.
         """
         self._model, self._optimizer = model, optimizer
-        self._update = update or (lambda _: optimizer.step())
+        self._kept = kept or self._kept
         self.applied, self._lineage = applied, lineage
-        self._reducer = AllReduce.of(model.parameters())
+        self.aggregation.attach(
+            Trained(model=model, optimizer=optimizer, update=update or (lambda _: optimizer.step()))
+        )
 
     def restore(
         self,
@@ -113,22 +119,31 @@ class Run:
         state: object,
         *,
         update: Callable[[int], object] | None = None,
+        kept: Callable[[int], bool] | None = None,
         applied: int,
     ) -> None:
         """Train on from what `state` gave, after so many steps."""
         assert isinstance(state, dict)
         model.load_state_dict(state["model"])
         optimizer.load_state_dict(state["optimizer"])
-        self.train(model, optimizer, update=update, applied=applied, lineage=state["lineage"])
+        lineage = state["lineage"]
+        self.train(model, optimizer, update=update, kept=kept, applied=applied, lineage=lineage)
+        # Older checkpoints have none, and other aggregations have others.
+        if state.get("aggregation", {}).get("name") == self.aggregation.name:
+            self.aggregation.load(state["aggregation"])
 
     def state(self) -> dict[str, object]:
-        """Everything that a worker needs to go on from here."""
+        """Everything that a worker needs to go on from here; see `kept` of `train`."""
+        return self.aggregation.kept(self._own_state())
+
+    def _own_state(self) -> dict[str, object]:
         assert self._model is not None
         assert self._optimizer is not None
         return {
             "model": self._model.state_dict(),
             "optimizer": self._optimizer.state_dict(),
             "lineage": self._lineage,
+            "aggregation": {"name": self.aggregation.name, **self.aggregation.state()},
         }
 
     def leave(self) -> None:
@@ -137,7 +152,7 @@ class Run:
 
     def steps(self) -> Iterator[Step]:
         """Every step in turn, until the job is done; one that failed comes again."""
-        assert self._reducer is not None, "say what is trained first"
+        assert self._model is not None, "say what is trained first"
         self._member.__enter__()
         while True:
             try:
@@ -174,6 +189,7 @@ class Run:
             # The step was committed, and the word of it was lost with the conductor.
             self._apply(self._pending)
         self._pending = -1
+        self.aggregation.discard()
         group = connect(generation, self.settings.worker, self._store, member.disturbed)
         member.on_disturbance = group.wake
         self._heal(generation, group)
@@ -194,21 +210,22 @@ class Run:
                 if peer.applied != generation.step
             ]
         if group.rank == source:
-            state = self.state()
+            state = self._own_state()
             for rank in behind:
                 group.patiently(partial(send_state, group, rank, state))
         elif group.rank in behind:
-            state = group.patiently(partial(receive_state, group, source))
-            self._model.load_state_dict(state["model"])
-            self._optimizer.load_state_dict(state["optimizer"])
+            received = group.patiently(partial(receive_state, group, source))
+            self._model.load_state_dict(received["model"])
+            self._optimizer.load_state_dict(received["optimizer"])
+            self.aggregation.load(received["aggregation"])
+        self.aggregation.meet(group, behind)
         self.applied, self._lineage = generation.step, generation.lineage
 
     def _rank(self, generation: Generation) -> int:
         return [peer.worker for peer in generation.peers].index(self.settings.worker)
 
     def _apply(self, step: int) -> None:
-        assert self._update is not None
-        self._update(step)
+        self.aggregation.apply()
         self.applied, self._pending = step + 1, -1
 
 
@@ -227,7 +244,8 @@ class Step:
     #: of the step's first sample
     position: int
     outcome: Next | None = None
-    _left: int = 0
+    #: of what a loss's gradients are a mean
+    _mean_over: int = 1
     _began: float = field(default_factory=time.perf_counter)
     _loss: float = 0.0
     _samples: int = 0
@@ -249,23 +267,30 @@ class Step:
 
     def microbatches(self) -> Iterator[Positions]:
         """The samples of this worker, a forward pass at a time."""
-        settings, group, reducer = self.run.settings, self.group, self.run._reducer
-        assert reducer is not None
-        self.run._member.enter(Phase.COMPUTING)
-        reducer.begin(group)
+        run, settings, group = self.run, self.run.settings, self.group
+        run._member.enter(Phase.COMPUTING)
         first = self.position + settings.batch * group.rank // group.size
         last = self.position + settings.batch * (group.rank + 1) // group.size
         own = samples(np.arange(first, last, dtype=np.int64), settings.data_size, settings.seed)
-        for start in range(0, len(own), settings.micro_batch):
-            if self.run._member.disturbed.is_set():
-                return
-            if start + settings.micro_batch >= len(own):
-                reducer.last_pass()
-            yield own[start : start + settings.micro_batch]
+        kept = run._kept(self.number + 1)
+        aggregation = run.aggregation
+        aggregation.begin(
+            group, Share(step=self.number, samples=len(own), batch=settings.batch, kept=kept)
+        )
+        for piece in np.array_split(own, min(aggregation.updates, max(len(own), 1))):
+            self._mean_over = len(piece) if aggregation.local else settings.batch
+            for start in range(0, len(piece), settings.micro_batch):
+                if run._member.disturbed.is_set():
+                    return
+                if start + settings.micro_batch >= len(piece):
+                    aggregation.last_pass()
+                yield piece[start : start + settings.micro_batch]
+            if len(piece):
+                aggregation.piece_end()
 
     def backward(self, loss: torch.Tensor, *, samples: int, tokens: int = 0) -> None:
         """Add the gradients of some samples, of whose losses `loss` is the mean."""
-        (loss * (samples / self.run.settings.batch)).backward()
+        (loss * (samples / self._mean_over)).backward()
         self._loss += loss.item() * samples
         self._samples += samples
         self._tokens += tokens
@@ -273,11 +298,10 @@ class Step:
     def commit(self) -> bool:
         """Sum, vote, and apply the step when all have voted; whether that was so."""
         run, member = self.run, self.run._member
-        assert run._reducer is not None
         busy = time.perf_counter() - self._began
         member.enter(Phase.REDUCING)
         try:
-            run._reducer.finish()
+            run.aggregation.finish()
         except Disturbed as error:
             member.trouble(str(error))
             return False

@@ -56,8 +56,8 @@ REFUSED: Mapping[str, Mapping[str, str]] = {
     "downpour": {"power-sgd": _FACTORS},
     "downpour-servers": {"power-sgd": _FACTORS},
     "decentralised": dict.fromkeys(_LOSSY, _PARAMETERS),
-    "local-sgd": dict.fromkeys(_LOSSY, _PARAMETERS),
-    # What travels is the difference from the last outer step: a gradient in all but name.
+    # What travels is the difference from the last round: a gradient in all but name.
+    "local-sgd": {},
     "diloco": {},
     "fsdp": dict.fromkeys(_MAKERS, _INSIDE),
 }
