@@ -55,6 +55,16 @@ def test_every_character_that_is_sure_is_split_alike(bpe: BpeTokenizer) -> None:
         assert bpe.encode([text])[0].tolist() == by_library(bpe, text), repr(character)
 
 
+def test_a_vocabulary_without_line_ends(bpe: BpeTokenizer) -> None:
+    """A library whose end of a line is two tokens, one of which stands in words as well."""
+
+    def encode(texts: list[str]) -> list[list[int]]:
+        return [list(text.replace("\n", "aa").encode()) for text in texts]
+
+    text = "a banana and  an apple"
+    assert words.Words(encode).encode([text])[0].tolist() == list(text.encode())
+
+
 @settings(deadline=None, max_examples=60)
 @given(parts=st.lists(TRICKY | PLAIN, max_size=20))
 def test_long_texts_are_cut_where_nobody_minds(bpe: BpeTokenizer, parts: list[str]) -> None:

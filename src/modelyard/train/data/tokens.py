@@ -159,15 +159,17 @@ class Shards:
     def rows(self, starts: Numbers, width: int) -> Numbers:
         """`width` tokens from each start, over the bounds of shards where need be."""
         found = np.empty((len(starts), width), dtype=np.int64)
-        first = np.searchsorted(self.begins, starts, side="right") - 1
-        last = np.searchsorted(self.begins, starts + width - 1, side="right") - 1
-        columns = np.arange(width)
-        for number in np.unique(first[first == last]):
-            here = np.flatnonzero((first == number) & (last == number))
-            offsets = starts[here] - self.begins[number]
-            found[here] = self._mapped(int(number))[offsets[:, None] + columns]
-        for row in np.flatnonzero(first != last):
-            found[row] = self.stretch(int(starts[row]), int(starts[row]) + width)
+        shard = np.searchsorted(self.begins, starts, side="right") - 1
+        offsets = starts - self.begins[shard]
+        crosses = starts + width > self.begins[shard + 1]
+        # Rows lie all over the files: copying each beats indexing them together.
+        places = zip(shard.tolist(), offsets.tolist(), crosses.tolist(), strict=True)
+        for row, (number, offset, over) in enumerate(places):
+            if over:
+                start = int(starts[row])
+                found[row] = self.stretch(start, start + width)
+            else:
+                found[row] = self._mapped(number)[offset : offset + width]
         return found
 
     def stretch(self, start: int, stop: int) -> Numbers:
@@ -230,7 +232,8 @@ def file_hash(path: Path) -> str:
 def _map(folder: Path, shard: Shard, kind: np.dtype[np.uint16] | np.dtype[np.uint32]) -> Stored:
     path = folder / f"{shard.name}.tokens"
     try:
-        mapped: Stored = np.memmap(path, dtype=kind, mode="r")
+        # As a plain array: slices of a memmap object take several times as long to make.
+        mapped: Stored = np.asarray(np.memmap(path, dtype=kind, mode="r"))
     except (OSError, ValueError) as error:
         what = f"cannot be read: {error}"
         raise InputError(what, fix="prepare the data again", where=str(path)) from error

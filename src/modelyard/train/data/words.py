@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Sequence
-from itertools import chain
+from itertools import chain, pairwise
 from typing import Any
 
 import numpy as np
@@ -68,13 +68,26 @@ class Words:
             self._known.clear()
         known = self._known
         if new := [word for word in set(words) if word not in known]:
-            learned = dict(zip(new, self._encode(new), strict=True))
-            known.update(learned)
+            known.update(self._learned(new))
         found = np.fromiter(chain.from_iterable(map(known.__getitem__, words)), dtype=np.int64)
         for word in new:
             if len(word) > LONGEST_WORD:
                 del known[word]
         return found
+
+    def _learned(self, new: Sequence[str]) -> dict[str, list[int]]:
+        """The tokens of words, by the library: as lines of one text, which takes far less time."""
+        blanks = [word for word in new if word.isspace()]
+        rest = [word for word in new if not word.isspace()]
+        learned = dict(zip(blanks, self._encode(blanks), strict=True))
+        (line_end,), (ids,) = self._encode(["\n"]), self._encode(["\n".join(rest)])
+        ends = [place for place, token in enumerate(ids) if [token] == line_end]
+        bounds = [-1, *ends, len(ids)]
+        if len(bounds) == len(rest) + 1:
+            tokens = [ids[start + 1 : stop] for start, stop in pairwise(bounds)]
+        else:  # a vocabulary in which the end of a line is no token of its own
+            tokens = self._encode(rest)
+        return {**learned, **dict(zip(rest, tokens, strict=True))}
 
 
 def splits_as_gpt2(description: str) -> bool:
