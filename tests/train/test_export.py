@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -181,6 +183,27 @@ def test_nothing_is_overwritten_and_nothing_half_written(tmp_path: Path) -> None
     with pytest.raises(InputError, match="unknown type of weights"):
         export_model(_made("gpt2"), tmp_path / "model", dtype="int3")
     assert sorted(os.listdir(tmp_path)) == ["full"]
+
+
+def test_a_full_disk_leaves_nothing_behind(tmp_path: Path) -> None:
+    program = (
+        "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (9000, 9000));"
+        "import signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN);"
+        "from modelyard.train.export import export_model;"
+        "from modelyard.train.models.registry import build;"
+        "model = build('gpt', {'layers': 1, 'hidden': 64, 'heads': 2, 'vocab': 99, 'longest': 9});"
+        "export_model(model, sys.argv[1])"
+    )
+    # In a process of its own, because a limit on files cannot be lifted again.
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path / "model")],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "InputError" in done.stderr
+    assert "cannot be written" in done.stderr
+    assert os.listdir(tmp_path) == []
 
 
 def test_weights_that_do_not_fit_are_named(tmp_path: Path) -> None:

@@ -76,8 +76,8 @@ def export_model(
             part.rename(target)
         finally:
             shutil.rmtree(part, ignore_errors=True)
-    except OSError as error:
-        reason = error.strerror or str(error)
+    except (OSError, _write_error()) as error:
+        reason = getattr(error, "strerror", None) or str(error)
         raise InputError(
             f"'{target}' cannot be written: {reason}", fix="choose another place, or make room"
         ) from error
@@ -93,6 +93,14 @@ def safetensors() -> None:
             "weights are kept with the package 'safetensors', which is not installed",
             fix="pip install safetensors",
         ) from error
+
+
+def _write_error() -> type[Exception]:
+    """What a full disk looks like from within safetensors, which hides the error of the system."""
+    from safetensors import SafetensorError
+
+    found: type[Exception] = SafetensorError
+    return found
 
 
 def tensor_of(pair: Pair, state: dict[str, torch.Tensor]) -> torch.Tensor:

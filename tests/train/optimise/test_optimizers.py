@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import copy
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -189,3 +192,52 @@ def test_a_model_without_gradients_is_refused() -> None:
     with pytest.raises(InputError, match="no parameter that wants a gradient"):
         optimizer_for(build("hidden-markov", {"vocab": 5}), OptimiserSettings())
     assert settings_from({"name": "lamb", "beta2": 0.999}).beta2 == 0.999
+
+
+_SHARDED = """
+import sys, torch, torch.distributed as dist
+from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
+from modelyard.train.models.registry import build
+from modelyard.train.optimise.choose import OptimiserSettings, optimizer_for
+from modelyard.train.optimise.update import update
+
+torch.set_num_threads(1)
+store = dist.FileStore(sys.argv[1], 2)
+dist.init_process_group("gloo", rank=int(sys.argv[2]), world_size=2, store=store)
+rows = torch.arange(64).view(4, 16) % 32
+for name in ("adamw", "sgd", "lamb", "adafactor"):
+    losses = []
+    for cut in (False, True):
+        torch.manual_seed(0)
+        model = build("gpt", {"layers": 1, "hidden": 16, "heads": 2, "vocab": 32, "longest": 16})
+        if cut:
+            for part in (*model.blocks, model):
+                fully_shard(part)
+            register_fsdp_forward_method(model, "loss")
+        optimizer = optimizer_for(model, OptimiserSettings(name=name, learning_rate=0.05))
+        for _ in range(4):
+            optimizer.zero_grad()
+            loss = model.loss(model.prepare(rows))
+            loss.backward()
+            update(optimizer, rate=0.05, clip_norm=0.5)
+        losses.append(loss.item())
+    assert abs(losses[0] - losses[1]) < 1e-5, (name, losses)
+dist.barrier()
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.slow
+def test_sharded_parameters_take_the_same_steps(tmp_path: Path) -> None:
+    # Two processes, because torch has one default group in each.
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-c", _SHARDED, str(tmp_path / "store"), str(rank)],
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    for process in started:
+        errors = process.communicate(timeout=250)[1]
+        assert process.returncode == 0, errors

@@ -79,9 +79,9 @@ class HuggingFace(nn.Module):
 
 def hugging_face(source: str, options: ModelOptions, changes: Mapping[str, object]) -> HuggingFace:
     """The model of a folder, a `config.json` or a name; `changes` are fields of its config."""
-    transformers = library()
     if not source.strip():
         raise InputError("'hf:' names no model", fix="write hf:FOLDER, hf:config.json or hf:NAME")
+    transformers = library()
     fresh = os.path.isfile(source)
     if not fresh and os.path.isdir(source) and not _has_weights(source):
         fresh = True

@@ -12,6 +12,8 @@ from typing import Any
 
 import torch
 
+from modelyard.train.optimise.norms import norm_of
+
 
 class Adafactor(torch.optim.Optimizer):
     """Memory grows with rows plus columns of each matrix."""
@@ -64,11 +66,11 @@ class Adafactor(torch.optim.Optimizer):
             square.lerp_(gradient.square(), fresh)
             estimate = square.clamp(min=least)
         update = gradient * estimate.rsqrt()
-        update.div_((_root_mean_square(update) / group["clip"]).clamp(min=1.0))
+        update.div_(max(1.0, _root_mean_square(update) / group["clip"]))
         rate = group["lr"]
         if group["relative"]:
             rate = min(rate, state["step"] ** -0.5)
-        scale = max(group["least_scale"], float(_root_mean_square(parameter.float())))
+        scale = max(group["least_scale"], _root_mean_square(parameter.float()))
         if group["weight_decay"]:
             parameter.mul_(1.0 - group["lr"] * group["weight_decay"])
         parameter.add_(update.to(parameter.dtype), alpha=-rate * scale)
@@ -87,5 +89,5 @@ def _factored(
     return (product / rows.mean(-2, keepdim=True).clamp(min=least)).clamp(min=least)
 
 
-def _root_mean_square(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.norm() / max(1, tensor.numel()) ** 0.5
+def _root_mean_square(tensor: torch.Tensor) -> float:
+    return norm_of(tensor) / max(1, tensor.numel()) ** 0.5

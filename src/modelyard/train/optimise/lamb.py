@@ -13,6 +13,8 @@ from typing import Any
 
 import torch
 
+from modelyard.train.optimise.norms import norm_of
+
 
 class Lamb(torch.optim.Optimizer):
     """Groups may set `adapt` to false to leave the ratio of norms out."""
@@ -59,8 +61,7 @@ class Lamb(torch.optim.Optimizer):
         towards.add_(parameter, alpha=group["weight_decay"])
         ratio = 1.0
         if group["adapt"]:
-            size, length = parameter.norm(), towards.norm()
+            size, length = norm_of(parameter), norm_of(towards)
             # A layer that is zero, or that stands still, has no ratio.
-            usable = bool(size > 0) and bool(length > 0)
-            ratio = float(size / length) if usable else 1.0
+            ratio = size / length if size > 0.0 and length > 0.0 else 1.0
         parameter.add_(towards, alpha=-group["lr"] * ratio)

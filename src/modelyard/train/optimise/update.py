@@ -6,12 +6,14 @@ gradients are no numbers is left out by all of them alike.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
 
 from modelyard.train.optimise.choose import set_rate
+from modelyard.train.optimise.norms import whole_number
 from modelyard.train.optimise.precision import NO_SCALE, LossScale, scale_after, unscale
 
 
@@ -37,7 +39,7 @@ def update(
     parameters = [one for group in optimizer.param_groups for one in group["params"]]
     unscale(parameters, scale)
     norm = clip(parameters, clip_norm)
-    finite = bool(torch.isfinite(torch.tensor(norm)))
+    finite = math.isfinite(norm)
     if finite:
         set_rate(optimizer, rate)
         optimizer.step()
@@ -49,7 +51,7 @@ def clip(parameters: Iterable[torch.nn.Parameter], most: float) -> float:
     gradients = [one.grad for one in parameters if one.grad is not None]
     if not gradients:
         return 0.0
-    norm = torch.nn.utils.get_total_norm(gradients)
-    if most > 0.0 and bool(norm.isfinite()) and float(norm) > most:
-        torch._foreach_mul_(gradients, most / (float(norm) + 1e-6))
-    return float(norm)
+    norm = whole_number(torch.nn.utils.get_total_norm(gradients))
+    if most > 0.0 and math.isfinite(norm) and norm > most:
+        torch._foreach_mul_(gradients, most / (norm + 1e-6))
+    return norm
