@@ -42,8 +42,10 @@ _OPTIONS: Mapping[str, Mapping[str, bool]] = {
     "one-bit": {"block": True},
 }
 
-_LOSSY = ("top-k", "one-bit", "power-sgd")
-_PARAMETERS = "whole parameters travel, and dropping most of what they are is no small error"
+_PARAMETERS = (
+    "whole parameters travel, and what is dropped of them cannot be made up for by adding it to "
+    "the next ones, which hold it already"
+)
 _FACTORS = "members sum its first factor before they make the second, so all must meet"
 _INSIDE = "torch reduces inside a replica; set the type of its reductions instead"
 
