@@ -53,12 +53,14 @@ def main() -> int:
 
 def compare(*, quick: bool, write: bool) -> int:
     """Every way in turn, each in a process of its own."""
+    from modelyard.simulate.compare import cores
     from table import Table, write_section
 
     widths = {"way": 34, "stall, median": 12, "slowest": 8, "first": 8, "until kept": 10, "GB": 5}
     table = Table("How long training stands still for a snapshot", widths, words=["way"])
     table.begin()
     ours = 0.0
+    loads = [os.getloadavg()[0]]
     for way, name in WAYS.items():
         with tempfile.TemporaryDirectory(prefix="snapshot-", dir=".") as folder:
             command = [sys.executable, "-W", "ignore", __file__, "--way", way, "--folder", folder]
@@ -68,6 +70,7 @@ def compare(*, quick: bool, write: bool) -> int:
                 check=True,
                 text=True,
             )
+        loads.append(os.getloadavg()[0])
         found = json.loads(done.stdout.splitlines()[-1])
         stalls = found["stalls"][1:]
         median = statistics.median(stalls)
@@ -77,7 +80,8 @@ def compare(*, quick: bool, write: bool) -> int:
     if write:
         note = (
             f"Median of {SAVES - 1} saves after the first; `until kept` is when the save was on its"
-            " way to the disk (ours also forces it there), the stall included."
+            " way to the disk (ours also forces it there), the stall included. Other work on the"
+            f" machine counts: its load, this included, was {max(loads):.0f} on {cores()} cores."
         )
         write_section("snapshot", [table.markdown(), note], CONCEPTS / "checkpoints.md")
     return int(not quick and ours > TARGET_SECONDS)

@@ -88,6 +88,7 @@ def test_kills_while_writing_to_a_service(s3: Server, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 def test_two_hundred_kills(tmp_path: Path) -> None:
     found = kill_many(str(tmp_path), Folder(tmp_path), 200)
     # The kills did hit writers at work, not before or after.

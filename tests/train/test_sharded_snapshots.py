@@ -35,6 +35,7 @@ def run(action: str, folder: Path, mesh: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize(("saved", "loaded"), [("2", "3"), ("2x2", "2")])
 def test_kept_by_some_and_read_by_others(tmp_path: Path, saved: str, loaded: str) -> None:
     """`2x2` is two replicas of two shards: only one replica writes."""

@@ -325,5 +325,6 @@ def test_a_killed_worker_loses_no_snapshot_and_leaves_no_memory(tmp_path: Path) 
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 def test_twenty_killed_workers_lose_no_snapshot(tmp_path: Path) -> None:
     kill_many(tmp_path, 20, 5_000_000)
