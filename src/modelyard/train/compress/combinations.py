@@ -57,7 +57,7 @@ REFUSED: Mapping[str, Mapping[str, str]] = {
     "servers-stale": {"power-sgd": _FACTORS},
     "downpour": {"power-sgd": _FACTORS},
     "downpour-servers": {"power-sgd": _FACTORS},
-    "decentralised": dict.fromkeys(_LOSSY, _PARAMETERS),
+    "decentralised": dict.fromkeys(_MAKERS, _PARAMETERS),
     # What travels is the difference from the last round: a gradient in all but name.
     "local-sgd": {},
     "diloco": {},
