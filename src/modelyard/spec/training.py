@@ -59,7 +59,7 @@ class AggregateSpec(BaseModel):
     model_config = SPEC_CONFIG
 
     name: Text = Field(
-        default="all-reduce", description="all-reduce, local-sgd, diloco or decentralised"
+        default="all-reduce", description="all-reduce, servers, local-sgd, diloco or decentralised"
     )
     options: Mapping[Text, object] = Field(
         default={}, description="of that way: compress, rounds' updates, graph, servers …"

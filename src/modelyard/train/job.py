@@ -58,11 +58,12 @@ def work(text: str) -> None:
             weight_decay=wanted.weight_decay,
         ),
     )
-    rates = schedule_of(train, post.steps)
+    rates, way = schedule_of(train, post.steps), together(train)
 
     def applied(step: int) -> None:
         rate = wanted.learning_rate * factor(rates, step)
-        update(optimizer, rate=rate, clip_norm=wanted.clip)
+        norm = way.gradient_norm
+        update(optimizer, rate=rate, clip_norm=wanted.clip, whole_norm=norm)
 
     every, place = train.checkpoints.every, train.checkpoints.to or post.checkpoints
 
@@ -71,7 +72,7 @@ def work(text: str) -> None:
 
     retention = Retention(last=train.checkpoints.keep)
     with (
-        Run(settings_of(post, job, data), together(train)) as run,
+        Run(settings_of(post, job, data), way) as run,
         Snapshots(place, job=job.name, retention=retention) as snapshots,
     ):
         kept = restore_latest(place)

@@ -67,7 +67,12 @@ class Member:
         )
 
     def _update(self, step: int) -> None:
-        update(self.optimizer, rate=self.rate, clip_norm=self.clip)
+        update(
+            self.optimizer,
+            rate=self.rate,
+            clip_norm=self.clip,
+            whole_norm=self.aggregation.gradient_norm,
+        )
 
     def attempt(self, group: Group, step: int, *, kept: bool = False) -> None:
         """Everything of a step up to the vote."""

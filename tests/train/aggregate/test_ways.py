@@ -20,6 +20,7 @@ from modelyard.errors import InputError
 from modelyard.train.aggregate.choose import aggregation
 from modelyard.train.aggregate.diloco import Nesterov
 from modelyard.train.aggregate.gossip import Graph, hops
+from modelyard.train.aggregate.servers import divided
 from modelyard.train.group import Group
 from modelyard.train.state import pack, skeleton
 
@@ -33,6 +34,9 @@ WAYS: list[tuple[str, dict[str, object], float]] = [
     ("all-reduce", {"compress": {"name": "top-k", "share": 0.1}}, 0.6),
     ("all-reduce", {"compress": {"name": "power-sgd", "rank": 2}}, 0.6),
     ("all-reduce", {"compress": "one-bit"}, 0.6),
+    ("servers", {}, 0.4),
+    ("servers", {"count": 1}, 0.4),
+    ("servers", {"compress": "one-bit"}, 0.6),
     ("local-sgd", {"updates": 4}, 0.4),
     ("local-sgd", {"updates": 4, "compress": "int8"}, 0.4),
     ("diloco", {"updates": 4}, 0.4),
@@ -61,6 +65,65 @@ def test_two_members_learn(name: str, options: dict[str, object], below: float) 
     assert members[0].aggregation.bytes_sent > 0
     same = torch.equal(members[0].parameters(), members[1].parameters())
     assert same != (name == "decentralised")
+
+
+@pytest.mark.parametrize("size", [1, 3])
+def test_servers_compute_what_all_reduce_does(size: int) -> None:
+    losses = []
+    ways: list[tuple[str, dict[str, object]]] = [
+        ("all-reduce", {}),
+        ("servers", {}),
+        ("servers", {"count": 2}),
+    ]
+    for name, options in ways:
+        members = [Member(aggregation(name, options), clip=0.5) for _ in range(size)]
+        trained_together(members, 20)
+        losses.append(members[0].losses)
+    assert np.allclose(losses[1], losses[0], rtol=0.0, atol=1e-5)
+    assert np.allclose(losses[2], losses[0], rtol=0.0, atol=1e-5)
+
+
+def test_moments_survive_their_server() -> None:
+    """Three become two, then one: parameters go on as if moments had always been there."""
+    ends = []
+    for name in ("all-reduce", "servers"):
+        members = [Member(aggregation(name)) for _ in range(3)]
+        trained_together(members, 5)
+        trained_together(members[1:], 5)
+        trained_together(members[1:2], 5)
+        ends.append(members[1].parameters())
+    assert torch.allclose(*ends, atol=1e-5)
+
+
+def test_a_checkpoint_of_servers_has_all_moments() -> None:
+    members = [Member(aggregation("servers")) for _ in range(3)]
+    alone = Member(aggregation("all-reduce"))
+    trained_together([alone], 1)
+
+    def play(member: Member, connect: Callable[[], Group]) -> None:
+        group = connect()
+        member.aggregation.meet(group, [])
+        member.attempt(group, 0, kept=True)
+        member.aggregation.apply()
+
+    all_at_once([partial(play, *pair) for pair in zip(members, groups(3), strict=True)])
+    first = members[0]
+    assert len(first.optimizer.state) < len(list(first.model.parameters()))
+    state = first.aggregation.kept({"optimizer": first.optimizer.state_dict()})["optimizer"]
+    assert isinstance(state, dict)
+    expected = alone.optimizer.state_dict()["state"]
+    assert state["state"].keys() == expected.keys()
+    for index, moments in expected.items():
+        assert torch.allclose(state["state"][index]["exp_avg"], moments["exp_avg"], atol=1e-6)
+
+
+@given(st.lists(st.integers(1, 10**9), min_size=1, max_size=60), st.integers(1, 12))
+def test_servers_have_about_the_same(sizes: list[int], servers: int) -> None:
+    """Greedy: whoever has most got its last tensor when it had least."""
+    loads = [0] * servers
+    for size, server in zip(sizes, divided(sizes, servers), strict=True):
+        loads[server] += size
+    assert max(loads) <= sum(sizes) / servers + max(sizes)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -40,6 +40,7 @@ class AllReduce:
     name = "all-reduce"
     local = False
     updates = 1
+    gradient_norm = None
 
     def __init__(self, compressor: Compressor | None = None) -> None:
         self._sums = Sums(compressor)

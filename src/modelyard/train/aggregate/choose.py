@@ -13,6 +13,7 @@ from modelyard.train.aggregate.diloco import diloco
 from modelyard.train.aggregate.gossip import Gossip, Graph
 from modelyard.train.aggregate.interface import Aggregation
 from modelyard.train.aggregate.local_sgd import Rounds
+from modelyard.train.aggregate.servers import Servers
 from modelyard.train.compress.combinations import check_combination, compressor
 from modelyard.train.values import count_problem, number_problem, shown
 
@@ -48,6 +49,7 @@ _WAYS: Mapping[str, _Way] = {
         diloco,
         {"updates": count_problem, "outer_rate": _positive, "outer_momentum": _below_one},
     ),
+    "servers": _Way(Servers, {"count": count_problem}),
     "decentralised": _Way(_gossip, {"graph": _graph_problem}, compressible=False),
 }
 

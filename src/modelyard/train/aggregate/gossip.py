@@ -56,6 +56,7 @@ class Gossip:
     name = "decentralised"
     local = True
     updates = 1
+    gradient_norm = None
 
     def __init__(self, *, graph: Graph = Graph.EXPONENTIAL) -> None:
         self._graph = graph

@@ -63,13 +63,17 @@ class Aggregation(Protocol):
         """Local updates of a step: a member's samples come in so many pieces."""
 
     @property
+    def gradient_norm(self) -> float | None:
+        """Of all gradients at an update; None where the parameters hold all of them."""
+
+    @property
     def bytes_sent(self) -> int:
         """What this member has handed to the network so far, once for each payload."""
 
     def attach(self, trained: Trained) -> None:
         """Train this."""
 
-    def meet(self, group: Group, behind: Sequence[int]) -> None:
+    def meet(self, group: Group, behind: Sequence[int], /) -> None:
         """Members have changed; those of rank `behind` have just got a peer's state."""
 
     def begin(self, group: Group, share: Share) -> None:

@@ -54,6 +54,7 @@ class Rounds:
     """Local updates with an outer step after each round."""
 
     local = True
+    gradient_norm = None
 
     def __init__(
         self,

@@ -34,11 +34,15 @@ def update(
     rate: float,
     clip_norm: float = 0.0,
     scale: LossScale = NO_SCALE,
+    whole_norm: float | None = None,
 ) -> Updated:
-    """Apply the gradients that the parameters hold; `clip_norm` of 0 clips nothing."""
+    """Apply the gradients that the parameters hold; `clip_norm` of 0 clips nothing.
+
+    `whole_norm` is that of all gradients, where the parameters of this worker hold only some.
+    """
     parameters = [one for group in optimizer.param_groups for one in group["params"]]
     unscale(parameters, scale)
-    norm = clip(parameters, clip_norm)
+    norm = clip(parameters, clip_norm, whole_norm)
     finite = math.isfinite(norm)
     if finite:
         set_rate(optimizer, rate)
@@ -46,12 +50,16 @@ def update(
     return Updated(norm, finite, scale_after(scale, finite=finite))
 
 
-def clip(parameters: Iterable[torch.nn.Parameter], most: float) -> float:
+def clip(
+    parameters: Iterable[torch.nn.Parameter], most: float, whole_norm: float | None = None
+) -> float:
     """The norm of all gradients together, which is at most `most` afterwards; 0 for no limit."""
     gradients = [one.grad for one in parameters if one.grad is not None]
     if not gradients:
-        return 0.0
-    norm = whole_number(torch.nn.utils.get_total_norm(gradients))
+        return whole_norm or 0.0
+    norm = whole_norm
+    if norm is None:
+        norm = whole_number(torch.nn.utils.get_total_norm(gradients))
     if most > 0.0 and math.isfinite(norm) and norm > most:
         torch._foreach_mul_(gradients, most / (norm + 1e-6))
     return norm
