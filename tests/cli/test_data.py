@@ -96,6 +96,20 @@ def test_a_folder_that_cannot_be_written(book: Path) -> None:
     assert "cannot be written" in done.stderr
 
 
+def test_an_interruption_says_how_to_go_on(
+    tmp_path: Path, book: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("modelyard.train.data.prepare.write_parts", interrupted)
+    done = run("prepare", book, "--out", tmp_path / "data")
+    assert done.exit_code == 130
+    assert "the same command goes on from here" in done.stderr
+    monkeypatch.undo()
+    assert run("prepare", book, "--out", tmp_path / "data").exit_code == 0
+
+
 def test_a_log_hears_now_and_then(capsys: pytest.CaptureFixture[str]) -> None:
     now = 0.0
     watch = _lines(lambda: now)

@@ -96,8 +96,14 @@ def prepare(
         sequence=sequence or 0,
         kind=Kind(kind) if kind else None,
     )
-    with _progress() as watch:
-        header = make(inputs, out, settings, workers=workers or cores(), watch=watch, force=force)
+    try:
+        with _progress() as watch:
+            header = make(
+                inputs, out, settings, workers=workers or cores(), watch=watch, force=force
+            )
+    except KeyboardInterrupt:
+        click.echo("what is done is kept: the same command goes on from here", err=True)
+        raise
     if output == "json":
         print_json(_as_json(header, out, header.sequence or USUAL_SEQUENCE))
         return
