@@ -222,3 +222,40 @@ def test_the_simulator_plays_a_planned_job(asked, knowledge, tmp_path):
     seconds = job.work.steps / job.work.speed.goodput(here)
     assert seconds == pytest.approx(plan.steps * plan.step_seconds.value)
     assert job.kinds == ("H100",)
+
+
+@pytest.mark.parametrize(
+    ("devices", "layout", "one_queue"),
+    [
+        ("16xH100", Layout(tensor=8, data=2), True),
+        ("16xH100", Layout(context=2, data=8), True),
+        ("16xH100", Layout(data=16), False),
+        ("16xH100", Layout(tensor=8, data=2, sharding=Sharding.ZERO3), False),
+        ("16xB200", Layout(tensor=8, data=2), False),
+    ],
+)
+def test_megatron_has_one_queue_where_it_asks_for_it(planned, devices, layout, one_queue):
+    plan, request = planned(devices=devices, layout=layout)
+    command = launch(plan, request, "megatron").command
+    assert command.startswith("CUDA_DEVICE_MAX_CONNECTIONS=1 torchrun ") is one_queue
+    assert ("CUDA_DEVICE" in command) is one_queue
+
+
+@pytest.mark.parametrize(
+    ("model", "expected"),
+    [
+        ("llama3-8b", {"--rotary-base": "500000", "--hidden-dropout": "0"}),
+        ("gpt2", {"--rotary-base": None, "--hidden-dropout": None}),
+        ("t5-base", {"--position-embedding-type": "relative", "--attention-dropout": None}),
+        ("bart-base", {"--position-embedding-type": None}),
+        ("mistral-7b", {"--position-embedding-type": "rope", "--rotary-base": None}),
+    ],
+)
+def test_megatron_trains_the_same_model(planned, model, expected):
+    plan, request = planned(model, "8xH100", layout=Layout(data=8))
+    settings = launch(plan, request, "megatron")
+    words = options_of(settings.command)
+    assert {name: words.get(name) for name in expected} == expected
+    notes = " ".join(settings.notes)
+    assert "--lr …" in notes
+    assert ("check --rotary-base" in notes) is (model == "mistral-7b")

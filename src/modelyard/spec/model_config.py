@@ -85,6 +85,12 @@ class ModelConfig:
         assert isinstance(value, (int, float))
         return int(value)
 
+    def number_if_sound(self, field: str, what: str) -> int:
+        """A whole number within the limits of `what`; 0, and no problem, when it is not one."""
+        value = self._fields.get(field)
+        sound = value is not None and number_problem(what, value, field=field) is None
+        return int(value) if sound and isinstance(value, (int, float)) else 0
+
     def is_negative(self, field: str) -> bool:
         """Whether the field is a number below zero, which some configs write for none."""
         value = self._fields.get(field)

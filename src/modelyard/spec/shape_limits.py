@@ -54,6 +54,7 @@ FIELD_LIMITS: Mapping[str, Limit] = {
     "index": Limit(0, 10_000, "the number of a layer, from 0", 1),
     "groups": Limit(1, 10_000, "how many groups of layers share a block", 1),
     "rank": Limit(0, 1_000_000, "the width of the latent vector", 512),
+    "rotary_base": Limit(1, 10**15, "the base of rotary positions", 10_000),
     "shared_experts": Limit(0, 65_536, "experts that serve every token", 1),
 }
 

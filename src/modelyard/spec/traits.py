@@ -1,7 +1,8 @@
 """What an architecture has that its widths do not say: biases, norms, tables, heads, latents.
 
 Shape and traits together fix every weight of a model (`weights`), so that a model of another depth
-or width can be counted as exactly as the one it came from.
+or width can be counted as exactly as the one it came from. Base of positions and dropout change no
+weight, but whoever launches the model has to know them.
 """
 
 from __future__ import annotations
@@ -106,6 +107,11 @@ class Traits:
     classes: int = 0
     #: no vocabulary at the output but one number per token (ELECTRA)
     discriminator: bool = False
+    # what has no weights
+    #: the base of rotary positions (`rope_theta`); 0 when nobody said
+    rotary_base: int = 0
+    #: whether the family drops activations in training
+    dropout: bool = False
 
 
 LLAMA_TRAITS = Traits()

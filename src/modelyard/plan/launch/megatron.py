@@ -9,8 +9,9 @@ from modelyard.plan.request import Request
 from modelyard.spec.devices import Precision
 from modelyard.spec.layout import Layout, Recompute, Sharding
 from modelyard.spec.model import Model, ModelKind
-from modelyard.spec.traits import QueryKeyNorm
+from modelyard.spec.traits import QueryKeyNorm, RelativeTables
 from modelyard.spec.tuning import Method
+from modelyard.speed.physical.families import Family, family_of
 
 _SCRIPT = {
     ModelKind.DECODER: "pretrain_gpt.py",
@@ -28,16 +29,19 @@ _PRECISION = {
 
 
 def megatron(plan: Plan, request: Request) -> LaunchSettings:
-    """The command; data and tokeniser are left to the reader."""
+    """The command; data, tokeniser and learning rate are left to the reader."""
     reasons = _reasons(plan.layout, request)
     if reasons:
         fix = "plan with --sharding zero1 --precision bf16 for a model and a method that it knows"
         raise refuse("Megatron-LM", reasons, fix)
     model, layout = request.model, plan.layout
     words = [
+        *_environment(plan),
         *torchrun(plan),
         _SCRIPT[model.kind],
         *_shape(model),
+        *_positions(model),
+        *([] if model.traits.dropout else ["--attention-dropout", "0", "--hidden-dropout", "0"]),
         *_sequence(request),
         *_experts(model),
         *_parallel(model, layout),
@@ -51,7 +55,17 @@ def megatron(plan: Plan, request: Request) -> LaunchSettings:
         *_recompute(layout),
         *(["--use-flash-attn"] if layout.flash else []),
     ]
-    notes = [*node_notes(plan), "add --data-path and the options of your tokeniser"]
+    notes = [
+        *node_notes(plan),
+        "add --data-path and the options of your tokeniser",
+        "add the learning rate that you chose, which no plan knows: --lr …, with --min-lr, "
+        "--lr-decay-style and --lr-warmup-iters",
+    ]
+    if _is_rotary(model) and not model.traits.rotary_base:
+        notes.append(
+            f"check --rotary-base: nobody said which base {model.name} has, and Megatron-LM takes "
+            "10,000"
+        )
     if model.window:
         notes.append(
             f"{model.name} has layers with windows of {model.window:,} tokens: see its "
@@ -118,11 +132,37 @@ def _shape(model: Model) -> list[str]:
         words += ["--normalization", "RMSNorm"]
     if model.traits.query_key_norm is not QueryKeyNorm.NONE:
         words.append("--qk-layernorm")
-    if not model.traits.positions and model.kind is ModelKind.DECODER:
-        words += ["--position-embedding-type", "rope"]
     if not model.tied:
         words.append("--untie-embeddings-and-output-weights")
     return words
+
+
+def _environment(plan: Plan) -> list[str]:
+    """One queue to the device, so that messages of a layer start before the products they hide.
+
+    Megatron-LM asks for it where tensors or sequences are divided; its FSDP wants several queues,
+    and so do devices from Blackwell on.
+    """
+    layout = plan.layout
+    divided = layout.tensor > 1 or layout.context > 1
+    newer = family_of(plan.pool.platform.device) is Family.BLACKWELL
+    one_queue = divided and not newer and layout.sharding not in _STRATEGY
+    return ["CUDA_DEVICE_MAX_CONNECTIONS=1"] if one_queue else []
+
+
+def _is_rotary(model: Model) -> bool:
+    return model.kind is ModelKind.DECODER and not model.traits.positions
+
+
+def _positions(model: Model) -> list[str]:
+    traits = model.traits
+    if _is_rotary(model):
+        base = ["--rotary-base", str(traits.rotary_base)] if traits.rotary_base else []
+        return ["--position-embedding-type", "rope", *base]
+    if traits.relative_tables is not RelativeTables.NONE:
+        buckets = ["--relative-attention-num-buckets", str(traits.buckets)]
+        return ["--position-embedding-type", "relative", *buckets]
+    return []
 
 
 def _sequence(request: Request) -> list[str]:

@@ -226,6 +226,7 @@ _CAUSAL = "ForCausalLM"
 
 DECODERS: Mapping[str, Family] = {
     "gpt2": Family(
+        dropout=True,
         counted_as="GPT2LMHeadModel",
         traits=_gpt2,
         names=_GPT2_NAMES,
@@ -243,6 +244,7 @@ DECODERS: Mapping[str, Family] = {
         ffn_multiple=4,
     ),
     "gpt_bigcode": Family(
+        dropout=True,
         counted_as=f"GPTBigCode{_CAUSAL}",
         traits=_gpt2,
         names=_GPT2_NAMES,
@@ -279,6 +281,7 @@ DECODERS: Mapping[str, Family] = {
         counted_as=f"GPTNeoX{_CAUSAL}", traits=_gpt_neox, names=_NO_GROUPS, gated=ungated
     ),
     "opt": Family(
+        dropout=True,
         counted_as=f"OPT{_CAUSAL}",
         traits=_opt,
         names=Names(kv_heads="", head_size="", ffn="ffn_dim"),

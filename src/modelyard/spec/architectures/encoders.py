@@ -239,6 +239,7 @@ _BART_NAMES = Names(
 )
 
 _ROBERTA_LIKE = Family(
+    dropout=True,
     counted_as="RobertaForMaskedLM",
     kind=ModelKind.ENCODER,
     traits=_roberta,
@@ -249,6 +250,7 @@ _ROBERTA_LIKE = Family(
 
 ENCODERS: Mapping[str, Family] = {
     "bert": Family(
+        dropout=True,
         counted_as="BertForPreTraining",
         kind=ModelKind.ENCODER,
         traits=_bert,
@@ -257,6 +259,7 @@ ENCODERS: Mapping[str, Family] = {
         tied=True,
     ),
     "megatron-bert": Family(
+        dropout=True,
         counted_as="MegatronBertForPreTraining",
         kind=ModelKind.ENCODER,
         traits=_megatron_bert,
@@ -268,6 +271,7 @@ ENCODERS: Mapping[str, Family] = {
     "xlm-roberta": _ROBERTA_LIKE,
     "camembert": _ROBERTA_LIKE,
     "xlm-roberta-xl": Family(
+        dropout=True,
         counted_as="XLMRobertaXLForMaskedLM",
         kind=ModelKind.ENCODER,
         traits=_roberta_xl,
@@ -276,6 +280,7 @@ ENCODERS: Mapping[str, Family] = {
         tied=True,
     ),
     "distilbert": Family(
+        dropout=True,
         counted_as="DistilBertForMaskedLM",
         kind=ModelKind.ENCODER,
         traits=_distilbert,
@@ -291,6 +296,7 @@ ENCODERS: Mapping[str, Family] = {
         tied=True,
     ),
     "albert": Family(
+        dropout=True,
         counted_as="AlbertForPreTraining",
         kind=ModelKind.ENCODER,
         traits=_albert,
@@ -300,6 +306,7 @@ ENCODERS: Mapping[str, Family] = {
         repeats=_albert_repeats,
     ),
     "electra": Family(
+        dropout=True,
         counted_as="ElectraForPreTraining",
         kind=ModelKind.ENCODER,
         traits=_electra,
@@ -308,6 +315,7 @@ ENCODERS: Mapping[str, Family] = {
         tied=True,
     ),
     "deberta-v2": Family(
+        dropout=True,
         counted_as="DebertaV2ForMaskedLM",
         kind=ModelKind.ENCODER,
         traits=_deberta_v2,
@@ -333,6 +341,7 @@ ENCODERS: Mapping[str, Family] = {
 
 ENCODER_DECODERS: Mapping[str, Family] = {
     "t5": Family(
+        dropout=True,
         counted_as="T5ForConditionalGeneration",
         kind=ModelKind.ENCODER_DECODER,
         traits=_t5,
@@ -342,6 +351,7 @@ ENCODER_DECODERS: Mapping[str, Family] = {
         head_size=64,
     ),
     "mt5": Family(
+        dropout=True,
         counted_as="MT5ForConditionalGeneration",
         kind=ModelKind.ENCODER_DECODER,
         traits=_t5,
@@ -351,6 +361,7 @@ ENCODER_DECODERS: Mapping[str, Family] = {
         head_size=64,
     ),
     "umt5": Family(
+        dropout=True,
         counted_as="UMT5ForConditionalGeneration",
         kind=ModelKind.ENCODER_DECODER,
         traits=_umt5,
@@ -360,6 +371,7 @@ ENCODER_DECODERS: Mapping[str, Family] = {
         head_size=64,
     ),
     "bart": Family(
+        dropout=True,
         counted_as="BartForConditionalGeneration",
         kind=ModelKind.ENCODER_DECODER,
         traits=_bart,
@@ -368,6 +380,7 @@ ENCODER_DECODERS: Mapping[str, Family] = {
         tied=True,
     ),
     "mbart": Family(
+        dropout=True,
         counted_as="MBartForConditionalGeneration",
         kind=ModelKind.ENCODER_DECODER,
         traits=_mbart,

@@ -83,6 +83,8 @@ class Family:
     kind: ModelKind = ModelKind.DECODER
     names: Names = Names()
     gated: Callable[[ModelConfig], bool] = _always
+    #: whether activations are dropped in training; most decoders since 2021 drop none
+    dropout: bool = False
     #: whether output and input share a matrix when the config does not say
     tied: bool = False
     #: the inner width as a multiple of the hidden one when the config does not say; 0: it must

@@ -105,7 +105,9 @@ def _shape(config: ModelConfig, family: Family, name: str) -> Model:
         shared_ffn=mixture.shared_ffn if mixture else 0,
         dense_layers=mixture.dense_layers if mixture else 0,
         repeats=family.repeats(config, layers) if family.repeats else 1,
-        traits=family.traits(config),
+        traits=replace(
+            family.traits(config), rotary_base=_rotary_base(config), dropout=family.dropout
+        ),
         parameters=_UNCOUNTED,
     )
 
@@ -130,6 +132,16 @@ def _heads(config: ModelConfig, family: Family, hidden: int) -> _Heads:
         config.refuse(problem.what, problem.fix)
     size = given or max(hidden // heads, 1)
     return _Heads(heads, kv_heads, size, size)
+
+
+def _rotary_base(config: ModelConfig) -> int:
+    """What the config says, or 0; a strange one is no problem, as it changes no estimate."""
+    for where in (config, config.part("rope_parameters")):
+        for name in ("rope_theta", "rotary_emb_base"):
+            base = where.number_if_sound(name, "rotary_base")
+            if base:
+                return base
+    return 0
 
 
 def _ffn(config: ModelConfig, family: Family, hidden: int, mixture: Mixture | None) -> int:
