@@ -12,6 +12,7 @@ from modelyard.plan.request import Pins
 from modelyard.plan.space import batch_of, devices_of, divisors, layouts
 from modelyard.spec.layout import Recompute, Sharding
 from modelyard.spec.zoo import find_model
+from modelyard.speed.physical.columns import RECOMPUTE_LEVEL
 
 MODELS = ("gpt2", "llama2-7b", "llama3-70b", "mixtral-8x7b", "bert-large", "t5-base", "falcon-7b")
 
@@ -105,3 +106,23 @@ def test_tensor_parallelism_leaves_a_node_only_when_asked(asked):
 @given(st.integers(1, 5_000))
 def test_divisors_are_all_of_them(number):
     assert divisors(number) == [i for i in range(1, number + 1) if number % i == 0]
+
+
+@pytest.mark.parametrize(
+    ("devices", "pin", "flash"),
+    [
+        ("8xV100", None, False),
+        ("8xT4", None, False),
+        ("8xA100", None, True),
+        ("8xMI250", None, True),
+        ("8xTPU-v3", None, True),
+        ("8xV100", True, True),
+        ("8xH100", False, False),
+    ],
+)
+def test_flash_attention_is_for_devices_that_have_it(asked, devices, pin, flash):
+    request = asked("bert-large", devices, pins=Pins(flash=pin), global_batch=64)
+    found = layouts(request, request.pools[0], [Batch(64)])
+    assert set(found.flash) == {float(flash)}
+    selective = RECOMPUTE_LEVEL[Recompute.SELECTIVE]
+    assert (selective in set(found.recompute)) is not flash

@@ -110,11 +110,12 @@ def _for_batch(request: Request, pool: Pool, chosen: Batch, wide: bool) -> Rows:
         rows = _where(rows, rows["accumulation"] == pins.accumulation)
     rows = _times(rows, "virtual", _virtual_choices(model, pins), _virtual_fits(model))
     rows = _times(rows, "sharding", _sharding_choices(pins), _sharding_fits(pins, wide=wide))
-    rows = _times(rows, "recompute", _recompute_choices(pins))
+    flash = pool.platform.device.has_flash if pins.flash is None else pins.flash
+    rows = _times(rows, "recompute", _recompute_choices(pins, flash=flash))
     rows["sequence_parallel"] = _sequence_parallel(rows, request)
     size = rows["tensor"].shape
     rows["shard_group"] = rows["data"] * rows["context"]
-    rows["flash"] = np.full(size, pins.flash is not False, dtype=np.int64)
+    rows["flash"] = np.full(size, flash, dtype=np.int64)
     rows["compiled"] = np.full(size, pins.compiled is True, dtype=np.int64)
     rows["servers"] = np.full(size, pins.servers or 0, dtype=np.int64)
     return rows
@@ -254,8 +255,8 @@ def _sharding_fits(pins: Pins, *, wide: bool) -> Keep:
     return keep
 
 
-def _recompute_choices(pins: Pins) -> list[int]:
-    if pins.recompute is None and pins.flash is not False:
+def _recompute_choices(pins: Pins, *, flash: bool) -> list[int]:
+    if pins.recompute is None and flash:
         return [int(RECOMPUTE_LEVEL[level]) for level in (Recompute.NONE, Recompute.FULL)]
     return _ranks(pins.recompute, Recompute)
 

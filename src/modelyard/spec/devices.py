@@ -70,6 +70,14 @@ class Device:
         """Best measured rate of a matrix product; None when nobody measured one."""
         return dict(self.matmul_flops).get(Precision(precision))
 
+    @property
+    def has_flash(self) -> bool:
+        """Whether kernels of attention that never store its scores are usual on it.
+
+        Those for NVIDIA's need Ampere or newer, with which its bf16 began.
+        """
+        return self.maker != "NVIDIA" or self.supports(Precision.BF16) is not False
+
     def supports(self, precision: Precision | str) -> bool | None:
         """Whether the hardware has this precision; None when nobody said."""
         if Precision(precision) in self.unsupported:
