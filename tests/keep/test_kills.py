@@ -58,12 +58,14 @@ def write_and_kill(place: str, first: int, generation: int, seconds: float) -> l
     )
     assert process.stdout is not None
     lines: list[bytes] = []
-    assert process.stdout.readline() == b"begin\n"
-    reader = threading.Thread(target=lambda: lines.extend(process.stdout or ()))
-    reader.start()
-    time.sleep(seconds)
-    process.kill()
-    process.wait()
+    try:
+        assert process.stdout.readline() == b"begin\n"
+        reader = threading.Thread(target=lambda: lines.extend(process.stdout or ()))
+        reader.start()
+        time.sleep(seconds)
+    finally:
+        process.kill()
+        process.wait()
     reader.join()
     process.stdout.close()
     return [int(line) for line in lines if line.endswith(b"\n")]
