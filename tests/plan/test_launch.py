@@ -259,3 +259,62 @@ def test_megatron_trains_the_same_model(planned, model, expected):
     notes = " ".join(settings.notes)
     assert "--lr …" in notes
     assert ("check --rotary-base" in notes) is (model == "mistral-7b")
+
+
+def test_adapters_in_four_bits_are_stored_as_sharded_weights(planned):
+    tuning = lora(find_model("llama2-7b"), quantised=True)
+    plan, request = planned(tuning=tuning, layout=Layout(data=2, sharding=Sharding.ZERO3))
+    for tool in ("fsdp", "deepspeed"):
+        words = options_of(launch(plan, request, tool).command)
+        assert words["--bnb_4bit_quant_storage"] == "bfloat16"
+    plain = replace(plan, layout=Layout(data=2))
+    assert "--bnb_4bit_quant_storage" not in launch(plain, request, "fsdp").command
+    settings = launch(plan, request, "yard")
+    assert "# qlora: adapters of rank 16 beside q, k" in settings.files["job.yaml"]
+    assert parse_job(settings.files["job.yaml"]).devices.min == plan.devices
+    assert "adapters" in settings.notes[0]
+
+
+@pytest.mark.parametrize("accumulation", [1, 4])
+def test_fsdp_keeps_no_whole_gradients_between_micro_batches(planned, accumulation):
+    layout = Layout(data=16, sharding=Sharding.ZERO3, accumulation=accumulation)
+    plan, request = planned(layout=layout)
+    settings = launch(plan, request, "fsdp")
+    words = options_of(settings.command)
+    assert words.get("--accelerator_config") == ("accelerator.json" if accumulation > 1 else None)
+    for name, text in settings.files.items():
+        assert isinstance(json.loads(text), dict), name
+    assert ("accelerator.json" in settings.files) is (accumulation > 1)
+
+
+def test_trainers_are_told_about_clipping_and_attention(planned):
+    plan, request = planned(layout=Layout(data=16, sharding=Sharding.ZERO2))
+    settings = launch(plan, request, "deepspeed")
+    assert json.loads(settings.files["deepspeed.json"])["gradient_clipping"] == "auto"
+    for tool in ("fsdp", "deepspeed"):
+        assert "flash_attention_2" in " ".join(launch(plan, request, tool).notes)
+    plain = replace(plan, layout=Layout(data=16, flash=False))
+    assert "flash_attention_2" not in " ".join(launch(plain, request, "fsdp").notes)
+
+
+@pytest.mark.parametrize(
+    ("tool", "layout", "fix"),
+    [
+        ("fsdp", Layout(data=16, recompute=Recompute.SELECTIVE), "--recompute full"),
+        ("fsdp", Layout(data=8, tensor=2), "--tensor 1"),
+        ("megatron", Layout(data=16, compiled=True), "--no-compiled"),
+    ],
+)
+def test_fixes_fix(planned, tool, layout, fix):
+    plan, request = planned(layout=layout)
+    with pytest.raises(InputError) as caught:
+        launch(plan, request, tool)
+    assert [fix in problem.fix for problem in caught.value.problems] == [True]
+
+
+def test_adapters_are_for_other_tools_than_megatron(planned):
+    tuning = lora(find_model("llama2-7b"))
+    plan, request = planned(tuning=tuning, layout=Layout(data=2))
+    with pytest.raises(InputError) as caught:
+        launch(plan, request, "megatron")
+    assert "--launch fsdp" in caught.value.problems[0].fix

@@ -25,17 +25,16 @@ def deepspeed(plan: Plan, request: Request) -> LaunchSettings:
     """DeepSpeed's configuration and the command."""
     reasons = trainer_reasons(plan)
     if reasons:
-        fix = "plan with --tensor 1 --pipeline 1 --context 1 --expert 1"
-        raise refuse("DeepSpeed", reasons, fix)
+        raise refuse("DeepSpeed", reasons)
     found = machines(plan)
     start = ["deepspeed"]
-    notes = trainer_notes(request)
+    notes = trainer_notes(plan, request)
     if found.nodes > 1:
         start += ["--hostfile", "hostfile", "--num_nodes", str(found.nodes)]
         notes.insert(0, f"hostfile names {found.nodes:,} nodes, each with slots={found.per_node}")
     start += ["--num_gpus", str(found.per_node)]
     options = trainer_options(plan, checkpointing=True)
-    command = [*start, "train.py", "--deepspeed", FILE, *options, *adapter_options(request)]
+    command = [*start, "train.py", "--deepspeed", FILE, *options, *adapter_options(plan, request)]
     text = json.dumps(_configuration(plan), indent=2) + "\n"
     return LaunchSettings(
         tool="deepspeed", files={FILE: text}, command=shell(command), notes=tuple(notes)
@@ -55,6 +54,8 @@ def _configuration(plan: Plan) -> dict[str, object]:
         "train_batch_size": layout.global_batch,
         "train_micro_batch_size_per_gpu": layout.micro_batch,
         "gradient_accumulation_steps": layout.accumulation,
+        # as the Trainer's --max_grad_norm has it
+        "gradient_clipping": "auto",
         "bf16": {"enabled": layout.precision is Precision.BF16},
         "fp16": {"enabled": layout.precision is Precision.FP16},
         "zero_optimization": zero,

@@ -10,7 +10,7 @@ import json
 
 from modelyard.plan.answer import Plan
 from modelyard.plan.launch.machines import node_notes, torchrun
-from modelyard.plan.launch.settings import LaunchSettings, refuse, shell
+from modelyard.plan.launch.settings import LaunchSettings, Reason, refuse, shell
 from modelyard.plan.launch.trainer import (
     adapter_options,
     trainer_notes,
@@ -21,6 +21,7 @@ from modelyard.plan.request import Request
 from modelyard.spec.layout import Recompute, Sharding
 
 FILE = "fsdp.json"
+ACCELERATOR_FILE = "accelerator.json"
 _STRATEGY = {Sharding.ZERO2: "shard_grad_op auto_wrap", Sharding.ZERO3: "full_shard auto_wrap"}
 
 
@@ -29,10 +30,10 @@ def fsdp(plan: Plan, request: Request) -> LaunchSettings:
     layout = plan.layout
     reasons = trainer_reasons(plan)
     if layout.sharding is Sharding.ZERO1:
-        reasons.append("FSDP shards gradients as well, or nothing; it has no ZeRO-1")
+        what = "FSDP shards gradients as well, or nothing; it has no ZeRO-1"
+        reasons.append(Reason(what, "plan with --sharding zero3"))
     if reasons:
-        fix = "plan with --tensor 1 --pipeline 1 --context 1 --expert 1 --sharding zero3"
-        raise refuse("FSDP", reasons, fix)
+        raise refuse("FSDP", reasons)
     strategy = _STRATEGY.get(layout.sharding)
     # FSDP recomputes by itself; the Trainer's own way would gather every block once more.
     options = trainer_options(plan, checkpointing=strategy is None)
@@ -46,10 +47,15 @@ def fsdp(plan: Plan, request: Request) -> LaunchSettings:
             "activation_checkpointing": layout.recompute is Recompute.FULL,
         }
         files[FILE] = json.dumps(configuration, indent=2) + "\n"
-    command = [*torchrun(plan), "train.py", *options, *adapter_options(request)]
+        if layout.accumulation > 1:
+            # Otherwise whole gradients stay on every device until the last micro-batch.
+            options += ["--accelerator_config", ACCELERATOR_FILE]
+            each = {"gradient_accumulation_kwargs": {"sync_each_batch": True}}
+            files[ACCELERATOR_FILE] = json.dumps(each, indent=2) + "\n"
+    command = [*torchrun(plan), "train.py", *options, *adapter_options(plan, request)]
     return LaunchSettings(
         tool="fsdp",
         files=files,
         command=shell(command),
-        notes=(*node_notes(plan), *trainer_notes(request)),
+        notes=(*node_notes(plan), *trainer_notes(plan, request)),
     )

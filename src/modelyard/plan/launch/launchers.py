@@ -10,7 +10,7 @@ from modelyard.plan.answer import CurvePoint, Plan
 from modelyard.plan.launch.deepspeed import deepspeed
 from modelyard.plan.launch.fsdp import fsdp
 from modelyard.plan.launch.megatron import megatron
-from modelyard.plan.launch.settings import LaunchSettings, refuse
+from modelyard.plan.launch.settings import LaunchSettings, Reason, refuse
 from modelyard.plan.launch.speed_files import SPEED_FILE, TRACE_FILE, speed_files
 from modelyard.plan.launch.yard_job import yard_job
 from modelyard.plan.request import Pins, Request
@@ -44,8 +44,8 @@ def launch(
         raise UnknownName("launcher", tool, LAUNCHERS)
     if plan.shares and tool != "yard":
         kinds = " and ".join(share.pool.kind for share in plan.shares)
-        reason = f"it gives every device the same work, and {kinds} need different shares"
-        raise refuse(tool, [reason], "plan without --mixed")
+        what = f"it gives every device the same work, and {kinds} need different shares"
+        raise refuse(tool, [Reason(what, "plan without --mixed")])
     settings = LAUNCHERS[tool](plan, request)
     if tool == "yard" and curve:
         files = {**settings.files, **speed_files(plan, request, curve)}

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from modelyard.plan.answer import Plan
 from modelyard.plan.launch.machines import node_notes, torchrun
-from modelyard.plan.launch.settings import LaunchSettings, refuse, shell
+from modelyard.plan.launch.settings import LaunchSettings, Reason, refuse, shell
+from modelyard.plan.launch.trainer import shard_group_reason
 from modelyard.plan.request import Request
 from modelyard.spec.devices import Precision
 from modelyard.spec.layout import Layout, Recompute, Sharding
@@ -32,8 +35,7 @@ def megatron(plan: Plan, request: Request) -> LaunchSettings:
     """The command; data, tokeniser and learning rate are left to the reader."""
     reasons = _reasons(plan.layout, request)
     if reasons:
-        fix = "plan with --sharding zero1 --precision bf16 for a model and a method that it knows"
-        raise refuse("Megatron-LM", reasons, fix)
+        raise refuse("Megatron-LM", reasons)
     model, layout = request.model, plan.layout
     words = [
         *_environment(plan),
@@ -74,27 +76,36 @@ def megatron(plan: Plan, request: Request) -> LaunchSettings:
     return LaunchSettings(tool="megatron", files={}, command=shell(words), notes=tuple(notes))
 
 
-def _reasons(layout: Layout, request: Request) -> list[str]:
-    model, reasons = request.model, []
+def _reasons(layout: Layout, request: Request) -> list[Reason]:
+    return [*_model_reasons(layout, request), *_layout_reasons(layout)]
+
+
+def _model_reasons(layout: Layout, request: Request) -> Iterator[Reason]:
+    model, another = request.model, "plan with --launch fsdp or --launch deepspeed"
     if request.tuning.method is not Method.FULL:
-        reasons.append("it trains whole models, not adapters")
+        fix = f"{another}, or train the whole model"
+        yield Reason("it trains whole models, not adapters", fix)
     if model.repeats > 1:
-        reasons.append(f"it cannot share one block among the layers of {model.name}")
+        yield Reason(f"it cannot share one block among the layers of {model.name}", another)
     if model.traits.latent is not None and not model.traits.latent.key_value_rank:
-        reasons.append("its latent attention needs a rank of keys")
-    if layout.precision not in _PRECISION:
-        reasons.append(f"it does not multiply in {layout.precision}")
-    if layout.sharding in _STRATEGY and layout.pipeline > 1:
-        reasons.append(f"{layout.sharding} does not go with a pipeline of {layout.pipeline}")
-    if layout.servers:
-        reasons.append("it has no parameter servers")
-    if layout.compiled:
-        reasons.append("it does not compile a model as a whole")
+        yield Reason("its latent attention needs a rank of keys", another)
     if model.kind is not ModelKind.DECODER and layout.context > 1:
-        reasons.append("it divides sequences of decoders alone")
+        yield Reason("it divides sequences of decoders alone", "plan with --context 1")
+
+
+def _layout_reasons(layout: Layout) -> Iterator[Reason]:
+    if layout.precision not in _PRECISION:
+        what = f"it does not multiply in {layout.precision}"
+        yield Reason(what, "plan with --precision bf16")
+    if layout.sharding in _STRATEGY and layout.pipeline > 1:
+        what = f"{layout.sharding} does not go with a pipeline of {layout.pipeline}"
+        yield Reason(what, "plan with --sharding zero1, or with --pipeline 1")
+    if layout.servers:
+        yield Reason("it has no parameter servers", "plan with --servers 0")
+    if layout.compiled:
+        yield Reason("it does not compile a model as a whole", "plan with --no-compiled")
     if layout.shard_group not in (0, layout.data * layout.context):
-        reasons.append(f"it shards over all replicas, not over groups of {layout.shard_group}")
-    return reasons
+        yield shard_group_reason(layout)
 
 
 def _shape(model: Model) -> list[str]:

@@ -24,10 +24,20 @@ class LaunchSettings:
     notes: tuple[str, ...] = ()
 
 
-def refuse(tool: str, reasons: Sequence[str], fix: str) -> InputError:
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """Something that a tool cannot express, and how to plan without it."""
+
+    what: str
+    fix: str
+
+
+def refuse(tool: str, reasons: Sequence[Reason]) -> InputError:
     """One error with everything that the tool cannot express."""
-    problems = [Problem(f"{tool} cannot run this plan: {reason}", fix) for reason in reasons]
-    return InputError(problems[0].what, fix=fix, problems=problems)
+    problems = [
+        Problem(f"{tool} cannot run this plan: {reason.what}", reason.fix) for reason in reasons
+    ]
+    return InputError(problems[0].what, fix=problems[0].fix, problems=problems)
 
 
 def shell(words: Sequence[str]) -> str:

@@ -9,6 +9,7 @@ from modelyard.plan.answer import Plan
 from modelyard.plan.launch.settings import LaunchSettings
 from modelyard.plan.request import Request
 from modelyard.spec.layout import Layout
+from modelyard.spec.tuning import Method, Tuning
 from modelyard.units import format_duration
 
 FILE = "job.yaml"
@@ -21,6 +22,7 @@ def yard_job(plan: Plan, request: Request) -> LaunchSettings:
     parts = parts or [(plan.devices, plan.pool.kind, plan.layout)]
     lines = [
         *(line for part in parts for line in _comment(*part)),
+        *_adapters(request.tuning),
         f"name: {job_name(request.model.name)}",
         # A string in JSON is one in YAML, whatever a model is called.
         f"model: {json.dumps(request.model.name)}",
@@ -30,7 +32,11 @@ def yard_job(plan: Plan, request: Request) -> LaunchSettings:
         f"steps: {int(plan.steps)}",
         f"duration: {format_duration(max(plan.run_seconds.value, 1.0))}",
     ]
-    return LaunchSettings(tool="yard", files={FILE: "\n".join(lines) + "\n"}, command="")
+    notes = []
+    if request.tuning.method is not Method.FULL:
+        notes.append(f"{FILE} says in its first lines alone that adapters are trained")
+    files = {FILE: "\n".join(lines) + "\n"}
+    return LaunchSettings(tool="yard", files=files, command="", notes=tuple(notes))
 
 
 def _comment(devices: int, kind: str, layout: Layout) -> list[str]:
@@ -40,6 +46,15 @@ def _comment(devices: int, kind: str, layout: Layout) -> list[str]:
         f"# micro-batch {layout.micro_batch} × {layout.accumulation}, sharding {layout.sharding}, "
         f"recompute {layout.recompute}, {layout.precision}",
     ]
+
+
+def _adapters(tuning: Tuning) -> list[str]:
+    """A job has no fields for what is trained; whoever starts it reads this."""
+    if tuning.method is Method.FULL:
+        return []
+    kept = "four bits" if tuning.method is Method.QLORA else "16 bits"
+    beside = f" beside {', '.join(tuning.targets)}" if tuning.targets else ""
+    return [f"# {tuning.method}: adapters of rank {tuning.rank}{beside}; other weights in {kept}"]
 
 
 def job_name(model: str) -> str:
