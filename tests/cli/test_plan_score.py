@@ -94,3 +94,8 @@ def test_a_missing_file_is_named() -> None:
     code, output = run("nowhere.csv")
     assert code != 0
     assert "no such file" in output
+
+
+def test_it_is_said_that_published_rows_were_fitted(rows: str) -> None:
+    assert "published rows; where yours are among them" in run(rows)[1]
+    assert "fitted on" in json.loads(run(rows, "-o", "json")[1])["notes"][0]

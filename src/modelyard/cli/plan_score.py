@@ -126,6 +126,7 @@ def _score_speed(
         print_json(
             {
                 "measured": SPEED,
+                "notes": [_fitted_note()],
                 "errors": [_accuracy_json(line) for line in lines],
                 "after_calibration": [_accuracy_json(line) for line in after],
                 "calibrate_rows": calibrate_rows,
@@ -139,6 +140,7 @@ def _score_speed(
         )
         return
     _print_accuracy("Step time", by, lines)
+    click.echo(f"\nnote: {_fitted_note()}")
     if taught is not None and calibrate_rows is not None:
         noun = counted(calibrate_rows, "row")
         _print_accuracy(f"\nStep time after {noun} of the same cluster", by, after)
@@ -147,6 +149,16 @@ def _score_speed(
     _print_skipped(rows.skipped)
     if calibrate_rows is None:
         click.echo("\nNext: yard plan score FILE --calibrate-rows 5, or yard calibrate")
+
+
+def _fitted_note() -> str:
+    """Errors on rows that were fitted say nothing about new ones."""
+    from modelyard.speed.physical.shipped import shipped
+
+    return (
+        f"the shipped factors were fitted on {counted(shipped().rows, 'published row')}; where "
+        "yours are among them, these are errors of the fit, and those of new runs are larger"
+    )
 
 
 def _names(rows: MeasuredRows, by: str) -> Sequence[str]:
