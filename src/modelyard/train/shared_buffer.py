@@ -89,7 +89,9 @@ class SharedBuffer:
         helpers = [pool.submit(work) for _ in range(COPIERS - 1)]
         work()
         for helper in helpers:
-            helper.result()
+            # One that has not even begun need not be waited for.
+            if not helper.cancel():
+                helper.result()
 
     def close(self) -> None:
         """Let go of it; views that are still in use keep their memory."""
