@@ -35,6 +35,7 @@ from modelyard.train.conductor.server import (
 )
 from modelyard.train.nursery import Birth, Born, Died, read_log
 
+CONDUCTOR = "modelyard.train.conductor.server"
 #: So many workers may die without one committed step between them before the job gives up.
 MOST_DEATHS = 10
 POLL_SECONDS = 0.02
@@ -65,8 +66,11 @@ class Supervisor:
         workers: int,
         entry: str,
         argument: Callable[[str, str], str],
+        conductor: str = CONDUCTOR,
     ) -> None:
         """`argument` makes the text that `entry` is called with, of an address and a name.
+
+        `conductor` is the module that conducts, or that serves where workers do not keep step.
 
         The job's secret is in the environment of workers, not in what they are told.
         """
@@ -74,6 +78,7 @@ class Supervisor:
         self._settings = settings
         self._wanted = workers
         self._entry = entry
+        self._module = conductor
         self._argument = argument
         self._token = secrets.token_urlsafe(24)
         self._address = ""
@@ -175,7 +180,7 @@ class Supervisor:
         listening = Listening(self._settings, port=port)
         (self.folder / SETTINGS_FILE).write_bytes(msgspec.json.encode(listening))
         self._conductor = subprocess.Popen(
-            [sys.executable, "-m", "modelyard.train.conductor.server", str(self.folder)],
+            [sys.executable, "-m", self._module, str(self.folder)],
             stdout=subprocess.PIPE,
             stdin=subprocess.DEVNULL,
             text=True,

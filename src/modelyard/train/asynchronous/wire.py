@@ -1,0 +1,64 @@
+"""Trees of numbers, texts and tensors over a connection whose both ends know the job's secret.
+
+Descriptions are JSON and tensors bytes, as in `train/state.py`: nothing is unpickled.
+"""
+
+from __future__ import annotations
+
+from multiprocessing import ProcessError
+from multiprocessing.connection import Client, Connection, answer_challenge, deliver_challenge
+from typing import Any, TypeAlias
+
+import torch
+
+from modelyard.train.compress.feedback import size_of
+from modelyard.train.state import pack, skeleton
+
+#: A description lists names and shapes; a longer one is not ours.
+LONGEST_DESCRIPTION = 1 << 28
+
+Line: TypeAlias = "Connection[bytes, bytes]"
+
+
+def reach(address: tuple[str, int], token: str) -> Line:
+    """A connection to a server; `OSError` where there is none, or where it is not ours."""
+    line: Line = Client(address)
+    _prove(line, token, first=False)
+    return line
+
+
+def admit(line: Line, token: str) -> None:
+    """Let somebody in who knows the secret; `OSError` for anybody else."""
+    _prove(line, token, first=True)
+
+
+def _prove(line: Line, token: str, *, first: bool) -> None:
+    try:
+        for turn in (first, not first):
+            (deliver_challenge if turn else answer_challenge)(line, token.encode())
+    except (EOFError, AssertionError, ValueError, ProcessError) as error:
+        line.close()
+        raise OSError(f"the other side does not know the job's secret: {error}") from error
+
+
+def send(line: Line, tree: object) -> int:
+    """Send a tree; its bytes."""
+    description, tensors = pack(tree)
+    line.send_bytes(description)
+    for tensor in tensors:
+        if tensor.numel():
+            line.send_bytes(_bytes(tensor))
+    return len(description) + size_of(tuple(tensors))
+
+
+def receive(line: Line) -> Any:
+    """The tree that the other side sent; `EOFError` when it is gone."""
+    tree, tensors = skeleton(line.recv_bytes(LONGEST_DESCRIPTION))
+    for tensor in tensors:
+        if tensor.numel():
+            line.recv_bytes_into(_bytes(tensor))
+    return tree
+
+
+def _bytes(tensor: torch.Tensor) -> memoryview:
+    return memoryview(tensor.reshape(-1).view(torch.uint8).numpy())
