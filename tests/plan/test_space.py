@@ -65,6 +65,26 @@ def test_more_devices_only_add_layouts(asked):
     assert rows(small) < rows(large)
 
 
+@pytest.mark.parametrize("devices", ["64xA100", "12xA100", "6xA100", "4x4xA100", "3..24xH100"])
+def test_devices_can_be_launched_together(asked, devices):
+    """Whole nodes, even parts of one, or all that there are."""
+    request = asked("llama2-7b", devices, global_batch=5_040)
+    (pool,) = request.pools
+    node = pool.platform.devices_per_node
+    for wide in (False, True):
+        counts = set(devices_of(layouts(request, pool, [Batch(5_040)], wide=wide)).tolist())
+        assert counts
+        for count in counts - {pool.most}:
+            assert count % node == 0 or node % count == 0 or pool.most % count == 0 < node - count
+
+
+def test_pins_may_ask_for_parts_of_nodes(asked):
+    request = asked(
+        "llama2-7b", "64xA100", global_batch=96, pins=Pins(tensor=1, pipeline=1, data=3)
+    )
+    assert (devices_of(layouts(request, request.pools[0], [Batch(96)])) == 3).all()
+
+
 @pytest.mark.parametrize(
     "pins",
     [

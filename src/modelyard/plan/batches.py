@@ -6,11 +6,14 @@ import math
 from dataclasses import dataclass
 
 from modelyard.plan.critical_batch import CriticalBatch, critical_batch, token_multiplier
-from modelyard.plan.request import Request
+from modelyard.plan.request import Pins, Request
 from modelyard.spec.pool import Pool
 
 #: numbers of replicas are these times a power of two, or fit the pool
 _ODD_PARTS = (1, 3, 5, 7)
+
+#: how far from the batch that was asked for a suggested one may be, as a share
+NEAR = 0.05
 
 
 def critical(request: Request, loss: float | None) -> CriticalBatch:
@@ -33,9 +36,9 @@ def batches(request: Request, pool: Pool, useful_sequences: int) -> list[Batch]:
     are there for numbers of replicas that it cannot be divided by, and for pins.
     """
     if request.global_batch is not None:
-        return [Batch(request.global_batch)]
+        return [Batch(each) for each in near_batches(request, pool)]
     pins = request.pins
-    unit = (pins.data or 1) * (pins.micro_batch or 1) * (pins.accumulation or 1)
+    unit = _unit(pins)
     if pins.data is not None and pins.micro_batch is not None and pins.accumulation is not None:
         return [Batch(unit)]
     most = max(useful_sequences, unit)
@@ -45,6 +48,25 @@ def batches(request: Request, pool: Pool, useful_sequences: int) -> list[Batch]:
         return [Batch(_largest(unit, most))]
     odd_parts = sorted({*_ODD_PARTS, _odd(pool.most), _odd(pool.fewest)})
     return [Batch(_largest(unit * odd, most), odd) for odd in odd_parts if unit * odd <= most]
+
+
+def near_batches(request: Request, pool: Pool) -> list[int]:
+    """The batch that was asked for and, within its tolerance, those that divide best, best first.
+
+    One for each odd factor that numbers of replicas have, with as many factors of two as there is
+    room for.
+    """
+    asked = request.global_batch or 1
+    reach = asked * min(request.batch_tolerance, 0.5)
+    low, high = max(1, math.ceil(asked - reach)), math.floor(asked + reach)
+    unit = _unit(request.pins)
+    odd_parts = (*_ODD_PARTS, _odd(pool.most), _odd(pool.fewest))
+    found = [_evenest(unit * odd, low, high, asked) for odd in odd_parts]
+    divided = sorted(
+        {each for each in found if each is not None},
+        key=lambda each: (-(each & -each), abs(each - asked)),
+    )
+    return list(dict.fromkeys((*divided, asked)))
 
 
 def useful_sequences(request: Request, critical_tokens: CriticalBatch) -> int:
@@ -62,6 +84,22 @@ def effective_tokens(request: Request, batch: int, critical_tokens: CriticalBatc
     usual = token_multiplier(critical_tokens.useful_tokens, critical_tokens.tokens)
     wasted = token_multiplier(float(batch) * request.sequence, critical_tokens.tokens)
     return request.tokens * min(1.0, usual / wasted)
+
+
+def _unit(pins: Pins) -> int:
+    """What every batch is a multiple of, by the pins."""
+    return (pins.data or 1) * (pins.micro_batch or 1) * (pins.accumulation or 1)
+
+
+def _evenest(unit: int, low: int, high: int, asked: int) -> int | None:
+    """Of the multiples of `unit` in this range, the nearest with the most factors of two."""
+    if high // unit * unit < low:
+        return None
+    while high // (2 * unit) * (2 * unit) >= low:
+        unit *= 2
+    below, above = asked // unit * unit, -(-asked // unit) * unit
+    inside = [each for each in (below, above) if low <= each <= high]
+    return min(inside, key=lambda each: abs(each - asked))
 
 
 def _odd(number: int) -> int:

@@ -6,23 +6,25 @@ do not fit, the batch and the devices that are not used. The largest gain names 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from modelyard.plan.answer import Binding
-from modelyard.plan.batches import batches, useful_sequences
+from modelyard.plan.batches import NEAR, batches, near_batches, useful_sequences
 from modelyard.plan.candidates import Candidates, Mask, speeds, taken
 from modelyard.plan.knowledge import Knowledge
 from modelyard.plan.limits import kept_by_limit
 from modelyard.plan.request import Objective, Request
-from modelyard.plan.search import Found
+from modelyard.plan.search import Found, search
 from modelyard.plan.space import devices_of, layouts
 from modelyard.speed.physical.columns import Column
 from modelyard.units import format_count, format_duration
 
 #: gains below this are within what any estimate can tell apart
 _NOTICEABLE = 0.01
+#: a batch with so many times the factors of two of another is worth a look
+_MUCH_EVENER = 4
 #: how many layouts that do not fit are worth timing to see what memory costs
 _MOST_UNFITTING = 60_000
 
@@ -45,6 +47,7 @@ def binding_of(
         gains += _memory(request, knowledge, found, place)
         if request.objective is Objective.TIME:
             gains += _devices(request, found, place)
+            gains += _batch(request, knowledge, found, place)
     noticed = [gain for gain in gains if gain.share > _NOTICEABLE]
     if noticed:
         most = max(noticed, key=lambda gain: gain.share)
@@ -140,6 +143,36 @@ def _memory(request: Request, knowledge: Knowledge, found: Found, place: int) ->
     why = f"a layout that needs more than the {capacity / 2**30:.0f} GiB of {pool.kind} would take "
     why += f"{share:.0%} less time"
     return [_Gain(Binding.MEMORY, share, why)]
+
+
+def _batch(request: Request, knowledge: Knowledge, found: Found, place: int) -> list[_Gain]:
+    """What a batch near the one that was asked for would gain, where that one divides badly."""
+    candidates, asked = found.candidates, request.global_batch
+    pool = request.pools[int(candidates.pool[place])]
+    devices = int(candidates.devices[place])
+    if asked is None or request.batch_tolerance:
+        return []
+    loose = replace(request, batch_tolerance=NEAR)
+    # Otherwise another search is not worth its time.
+    if _twos(near_batches(loose, pool)[0]) < _MUCH_EVENER * _twos(asked):
+        return []
+    near = search(loose, knowledge)
+    if near.best is None or int(near.candidates.batch[near.best]) == asked:
+        return []
+    there, batch = near.candidates.run_seconds[near.best], int(near.candidates.batch[near.best])
+    here = candidates.run_seconds[place]
+    more = int(near.candidates.devices[near.best])
+    use = f"use {more:,} devices instead of {devices:,} and " if more != devices else ""
+    why = f"a batch of {asked:,} sequences divides badly; --batch {batch} would {use}take "
+    why += f"{format_duration(there)} instead of {format_duration(here)}"
+    share = 1.0 - float(there / here)
+    # A larger batch alone may gain as much as it is larger.
+    return [_Gain(Binding.BATCH, share, why)] if share > NEAR else []
+
+
+def _twos(number: int) -> int:
+    """The largest power of two that divides a number."""
+    return number & -number
 
 
 def _devices(request: Request, found: Found, place: int) -> list[_Gain]:

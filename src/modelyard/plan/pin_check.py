@@ -101,9 +101,13 @@ def _batch(request: Request) -> Iterator[Problem]:
     for _, value in named:
         product *= value
     told = " × ".join(f"--{name} {value}" for name, value in named)
+    # With all three there is one batch; with fewer, the nearest multiple.
+    near = product if len(named) == 3 else max(1, round(batch / product)) * product
+    if abs(near - batch) <= batch * request.batch_tolerance:
+        return
     if batch % product:
         what = f"{told} does not divide a batch of {batch:,}"
-        yield Problem(what, f"use --batch {max(1, round(batch / product)) * product}")
+        yield Problem(what, f"use --batch {near}")
     elif len(named) == 3 and product != batch:
         what = f"{told} makes a batch of {product:,}, not {batch:,}"
         yield Problem(what, f"use --batch {product}, or leave one of them out")

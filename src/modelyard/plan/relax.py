@@ -13,7 +13,7 @@ import numpy as np
 
 from modelyard.errors import InputError
 from modelyard.plan.answer import Binding, Plan, Refusal, Relaxation
-from modelyard.plan.batches import batches, useful_sequences
+from modelyard.plan.batches import NEAR, batches, near_batches, useful_sequences
 from modelyard.plan.best import best_plan
 from modelyard.plan.candidates import lowest_peak
 from modelyard.plan.check import has_loss, usable
@@ -310,6 +310,11 @@ def _precision(request: Request, binding: Binding) -> Iterator[_Change]:
 
 def _batch(request: Request) -> Iterator[_Change]:
     if request.global_batch is not None and request.global_batch > 1:
+        if not request.batch_tolerance:
+            for batch in near_batches(replace(request, batch_tolerance=NEAR), request.pools[0]):
+                if batch != request.global_batch:
+                    changed = replace(request, global_batch=batch)
+                    yield _Change(Binding.BATCH, f"--batch {batch}", changed)
         yield _Change(Binding.BATCH, "leave --batch out", replace(request, global_batch=None))
 
 

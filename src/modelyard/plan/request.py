@@ -10,6 +10,7 @@ from modelyard.spec.layout import Recompute, Sharding
 from modelyard.spec.model import Model
 from modelyard.spec.pool import Pool
 from modelyard.spec.tuning import Tuning
+from modelyard.speed.physical.families import Style
 
 
 class Objective(StrEnum):
@@ -27,8 +28,9 @@ class Limits:
     budget_usd: float | None = None
     #: the loss that the run must reach
     most_loss: float | None = None
-    #: the largest probability of running out of memory that is still acceptable
-    memory_risk: float = 0.1
+    #: the largest probability of running out of memory that is still acceptable: layouts a few per
+    #: cent slower usually have almost none, and a run that dies costs more than that
+    memory_risk: float = 0.02
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,8 +78,12 @@ class Request:
     target: int | None = None
     #: sequences per step; None lets the planner choose up to the critical batch size
     global_batch: int | None = None
+    #: the share by which the batch may differ from `global_batch`, to be one that divides well
+    batch_tolerance: float = 0.0
     #: None: the fastest that trains without special care on each kind (bf16, else fp16, else fp32)
     precision: Precision | None = None
+    #: how the training software hands work to the devices
+    software: Style = Style.UNKNOWN
     limits: Limits = Limits()
     pins: Pins = Pins()
     reliability: Reliability = Reliability()
@@ -85,3 +91,10 @@ class Request:
     objective: Objective = Objective.TIME
     #: whether one run may use devices of several pools at once
     mixed: bool = False
+
+    @property
+    def style(self) -> Style:
+        """The software's style, with what pinned compilation makes of it."""
+        if self.pins.compiled and self.software in (Style.UNKNOWN, Style.EAGER, Style.FUSED):
+            return Style.COMPILED
+        return self.software

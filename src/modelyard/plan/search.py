@@ -16,7 +16,7 @@ from modelyard.plan.knowledge import Knowledge
 from modelyard.plan.limits import kept
 from modelyard.plan.loss.law import LossEstimate
 from modelyard.plan.request import Objective, Request
-from modelyard.plan.space import layouts
+from modelyard.plan.space import fewer_launchable, layouts
 from modelyard.spec.model import Model
 
 #: columns that make two plans different: how the model is divided over which devices
@@ -58,9 +58,11 @@ def search(request: Request, knowledge: Knowledge) -> Found:
         enumerated += int(narrow.tensor.size)
         parts.append(found)
         # Where nothing fits in the usual ways, the unusual ones are better than nothing.
-        fewest = int(found.devices.min()) if found.size else pool.most + 1
-        if fewest > pool.fewest:
-            smaller = pool.resized(fewest - 1)
+        fewer = pool.most
+        if found.size:
+            fewer = fewer_launchable(pool, int(found.devices.min()))
+        if fewer >= pool.fewest:
+            smaller = pool.resized(fewer)
             wide = layouts(request, smaller, tried, wide=True)
             enumerated += int(wide.tensor.size)
             parts.append(evaluate(request, place, wide, knowledge, loss_of_batch))

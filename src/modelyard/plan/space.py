@@ -6,6 +6,8 @@ step, before the next choice multiplies them. What is left out on purpose:
 
 - tensor parallelism across nodes, splitting adapters by anything but data, and sharded gradients
   under a pipeline (`wide=True` brings them back for models that fit no other way);
+- numbers of devices that nobody can rent or launch: more than a node but not whole nodes, or a part
+  of one that does not divide it (unless there are no others, or pins ask for it);
 - flags without effect: recomputing scores that a kernel never stores, states sharded over one
   device, sequence parallelism without tensor parallelism, and its absence with it.
 """
@@ -55,6 +57,9 @@ def layouts(
 ) -> LayoutColumns:
     """All layouts of the request on one pool, for each of these global batches."""
     parts = [_for_batch(request, pool, batch, wide) for batch in batches]
+    if not any(part["tensor"].size for part in parts):
+        # Pins and odd batches may leave nothing else.
+        parts = [_for_batch(request, pool, batch, wide, whole=False) for batch in batches]
     names = [field.name for field in fields(LayoutColumns)]
     return LayoutColumns(
         **{name: np.concatenate([part[name] for part in parts]).astype(float) for name in names}
@@ -77,7 +82,26 @@ def divisors(number: int) -> list[int]:
     return small + [number // i for i in reversed(small) if i * i != number]
 
 
-def _for_batch(request: Request, pool: Pool, chosen: Batch, wide: bool) -> Rows:
+def launchable(pool: Pool, devices: Whole) -> Mask:
+    """Whether so many devices are whole nodes, an even part of one, or all that there are."""
+    per_node = pool.platform.devices_per_node
+    here = min(per_node, pool.most)
+    parts: Mask = ((per_node % devices == 0) | (here % devices == 0)) & (devices <= here)
+    able: Mask = (devices % per_node == 0) | parts | (devices == pool.most)
+    return able
+
+
+def fewer_launchable(pool: Pool, devices: int) -> int:
+    """The most devices below this number that can be launched together, 0 when there are none."""
+    per_node = pool.platform.devices_per_node
+    if devices > per_node:
+        return (devices - 1) // per_node * per_node
+    return max((part for part in divisors(per_node) if part < devices), default=0)
+
+
+def _for_batch(
+    request: Request, pool: Pool, chosen: Batch, wide: bool, *, whole: bool = True
+) -> Rows:
     model, pins, batch = request.model, request.pins, chosen.sequences
     adapted = request.tuning.method is not Method.FULL
     rows: Rows = {"batch": np.array([batch], dtype=np.int64)}
@@ -96,7 +120,7 @@ def _for_batch(request: Request, pool: Pool, chosen: Batch, wide: bool) -> Rows:
         rows,
         "data",
         _pinned(pins.data, _data_choices(chosen, pool.most)),
-        lambda now: _useful_devices(pool, devices(now) * now["data"], now, pins),
+        lambda now: _useful_devices(pool, devices(now) * now["data"], now, pins, whole=whole),
     )
     rows = _times(rows, "expert", _expert_choices(request), _experts_fit(model))
     rows = _times(
@@ -184,9 +208,11 @@ def pipeline_choices(model: Model) -> list[int]:
     return divisors(model.layers)
 
 
-def _useful_devices(pool: Pool, devices: Whole, now: Rows, pins: Pins) -> Mask:
+def _useful_devices(pool: Pool, devices: Whole, now: Rows, pins: Pins, *, whole: bool) -> Mask:
     per_node = pool.platform.devices_per_node
     allowed = (devices <= pool.most) & (devices >= pool.fewest)
+    if whole:
+        allowed &= launchable(pool, devices)
     if pins.data is not None or pins.tensor is not None or pins.pipeline is not None:
         return np.asarray(allowed)
     # A group of tensor-parallel devices that straddles two nodes would be as slow as their link.

@@ -68,7 +68,12 @@ def _words(prices: Prices) -> Mapping[str, _Word]:
         "devices": _Word(lambda now, text: _devices(now, text, prices), "+8xH100"),
         "tokens": _Word(lambda now, text: replace(now, tokens=float(_count(text))), "300B"),
         "sequence": _Word(lambda now, text: replace(now, sequence=_count(text)), "2048"),
-        "batch": _Word(lambda now, text: replace(now, global_batch=_or_none(text, _count)), "512"),
+        "batch": _Word(
+            lambda now, text: replace(
+                now, global_batch=_or_none(text, _count), batch_tolerance=0.0
+            ),
+            "512",
+        ),
         "precision": _Word(
             lambda now, text: replace(now, precision=_or_none(text, _one_of(Precision))), "bf16"
         ),

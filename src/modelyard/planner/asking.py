@@ -28,6 +28,8 @@ TRAINING_PRECISIONS = ("bf16", "fp16", "tf32", "fp32", "fp8")
 SHARDING_ALIASES = {"0": "none", "1": "zero1", "2": "zero2", "3": "zero3", "fsdp": "zero3"}
 #: What a batch is counted in.
 _BATCH = re.compile(r"(.*?)\s*(tokens?|sequences?)?", re.IGNORECASE | re.DOTALL)
+#: How far a batch that was counted in tokens may be off, as a share, to divide well.
+NEAR_BATCH = 0.05
 #: Stands for the model in messages when it was given in numbers.
 IN_NUMBERS = "these numbers"
 #: Stands for the devices of a calibrated machine.
@@ -114,7 +116,8 @@ class _Form:
                 what += f"{request.sequence:,}"
                 self.refuse("batch", what, f"write at least '{request.sequence} tokens'")
             sequences = max(round(self.batch_tokens / request.sequence), 1)
-            request = replace(request, global_batch=sequences)
+            # Nobody means a count of tokens to the last sequence.
+            request = replace(request, global_batch=sequences, batch_tolerance=NEAR_BATCH)
         if request.precision is not None and request.precision not in TRAINING_PRECISIONS:
             known = f"{', '.join(TRAINING_PRECISIONS[:-1])} or {TRAINING_PRECISIONS[-1]}"
             what = f"{request.precision} is for serving, not for training"
