@@ -105,6 +105,22 @@ def test_settings_are_printed_or_written(tool: str, tmp_path: Path) -> None:
     assert made["launch"]["tool"] == tool
 
 
+@pytest.mark.parametrize(
+    ("words", "style"),
+    [
+        ((), "unknown"),
+        (("--launch", "yard"), "unknown"),
+        (("--launch", "deepspeed"), "eager"),
+        (("--launch", "megatron"), "fused"),
+        (("--launch", "deepspeed", "--software", "torchtitan"), "fused"),
+        (("--software", "nemo"), "tuned"),
+    ],
+)
+def test_a_plan_is_for_the_software_that_runs_it(words: tuple[str, ...], style: str) -> None:
+    made = json.loads(run(*SMALL, *words, "-o", "json").stdout)
+    assert made["request"]["software"] == style
+
+
 def test_a_launcher_that_cannot_run_what_is_pinned() -> None:
     done = run(*SMALL, "--tensor", "2", "--launch", "fsdp")
     assert done.exit_code == EXIT_MISTAKE

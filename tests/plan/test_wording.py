@@ -176,3 +176,23 @@ def test_any_words_make_a_request_or_an_error_with_problems(words: dict[str, obj
 
 def test_the_usual_sequence_is_within_reason() -> None:
     assert usual_sequence(SMALL) == 512
+
+
+@pytest.mark.parametrize(
+    ("written", "compiled", "style"),
+    [
+        ("", "", "unknown"),
+        ("HuggingFace", "", "eager"),
+        ("megatron", "", "fused"),
+        ("tuned", "", "tuned"),
+        ("megatron", "yes", "compiled"),
+        ("nemo", "yes", "tuned"),
+        ("", "yes", "compiled"),
+    ],
+)
+def test_software_is_named_or_described(written: str, compiled: str, style: str) -> None:
+    assert read(software=written, compiled=compiled).style == style
+
+
+def test_unknown_software_is_refused() -> None:
+    assert "did you mean 'megatron'" in str(refused(software="megatrn"))

@@ -54,7 +54,8 @@ def carry_out(
     words = options_of(given)
     asked = asked_of(model, words)
     if answering.launch is not None:
-        asked = for_tool(asked, answering.launch)
+        calibrated = words.get("calibration") is not None
+        asked = for_tool(asked, answering.launch, calibrated=calibrated)
     worlds = other_worlds(answering.what_if, asked)
     known = known_of(words.get("pilots"), words.get("calibration"))
     answer = answered(asked, known)

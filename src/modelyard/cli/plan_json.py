@@ -35,6 +35,8 @@ MEANING: Mapping[str, str] = {
     "request.sequence": "tokens of a sequence",
     "request.global_batch": "sequences per step; null: chosen by the planner",
     "request.precision": "in which matrices are multiplied; null: chosen for each kind",
+    "request.software": "how the training software works: `eager`, `graph`, `fused`, `tuned`, "
+    "`compiled` or `unknown`",
     "request.objective": "`time` or `cost`: what a better plan has less of",
     "request.spot": "whether spot prices and interruptions are assumed",
     "request.mixed": "whether one run may use several kinds",
@@ -200,6 +202,7 @@ def request_json(request: Request) -> dict[str, Any]:
         "sequence": request.sequence,
         "global_batch": request.global_batch,
         "precision": None if request.precision is None else str(request.precision),
+        "software": str(request.style),
         "objective": str(request.objective),
         "spot": request.spot,
         "mixed": request.mixed,

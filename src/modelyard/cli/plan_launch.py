@@ -17,11 +17,15 @@ if TYPE_CHECKING:
 COMMAND_FILE = "launch.sh"
 
 
-def for_tool(asked: Asked, tool: str) -> Asked:
-    """The question, kept to layouts that the tool can express; what was pinned stays so."""
+def for_tool(asked: Asked, tool: str, *, calibrated: bool = False) -> Asked:
+    """The question, kept to what the tool can express and as fast as it is; what was said stays."""
     from modelyard.plan.check import check
-    from modelyard.plan.launch.launchers import PINS
+    from modelyard.plan.launch.launchers import PINS, STYLES
+    from modelyard.speed.physical.families import Style
 
+    # A calibration has measured the software along with the machine.
+    if asked.request.software is Style.UNKNOWN and not calibrated:
+        asked = replace(asked, request=replace(asked.request, software=STYLES[tool]))
     pins = asked.request.pins
     added = {
         field.name: value

@@ -48,6 +48,12 @@ SECTIONS: Mapping[str, Sequence[click.Option]] = {
         _text("--target", "N", "Tokens of the decoder's sequence, for encoder–decoders."),
         _text("--batch", "N", "Sequences per step, or '4M tokens'. [default: chosen]"),
         _text("--precision", "P", "bf16, fp16, tf32, fp32 or fp8. [default: chosen by device]"),
+        _text(
+            "--software",
+            "S",
+            "What trains it: huggingface, megatron, nemo, torchtitan, jax …, or how it works: "
+            "eager, fused, tuned, compiled. [default: that of --launch, or not known]",
+        ),
         _text("--lora", "RANK", "Train adapters of this rank beside frozen weights."),
         _text("--qlora", "RANK", "The same beside weights in four bits."),
         _text("--lora-targets", "A,B", "Matrices that get adapters, joined by commas."),

@@ -35,6 +35,16 @@ SHARDING_WORDS: Mapping[Sharding, str] = {
     Sharding.ZERO3: "ZeRO-3",
 }
 
+#: What stands at the end of the question; nothing where nobody said.
+SOFTWARE_WORDS: Mapping[str, str] = {
+    "unknown": "",
+    "eager": ", by software that launches kernels one by one (Hugging Face, DeepSpeed)",
+    "graph": ", by software with static graphs (TensorFlow)",
+    "fused": ", by software with fused kernels (Megatron-LM, torchtitan)",
+    "tuned": ", by the maker's own software (NeMo, Transformer Engine)",
+    "compiled": ", by compiled software (XLA, torch.compile)",
+}
+
 
 def rounded(number: float, digits: int = DIGITS) -> str:
     """Three significant digits without an exponent: 3.2, 0.0123, 1,230."""
@@ -206,6 +216,7 @@ def question(request: Request) -> str:
     return (
         f"{request.model.name} ({count(request.model.parameters.total)} parameters{trained}), "
         f"{count(request.tokens)} tokens in sequences of {request.sequence:,}, on up to {pools}"
+        f"{SOFTWARE_WORDS[request.style]}"
     )
 
 

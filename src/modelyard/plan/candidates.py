@@ -102,6 +102,7 @@ def columns_of(request: Request, pool: Pool, layouts: LayoutColumns) -> Columns:
         sequence=request.sequence,
         precision=precision_on(request, pool),
         target=request.target,
+        style=request.style,
     )
 
 

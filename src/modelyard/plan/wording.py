@@ -26,6 +26,7 @@ from modelyard.spec.layout import Recompute, Sharding
 from modelyard.spec.model import Model, ModelKind
 from modelyard.spec.pool import Pool
 from modelyard.spec.tuning import Method, Tuning
+from modelyard.speed.physical.families import Style
 from modelyard.units import describe, parse_count, parse_duration
 
 #: Every word with what it means, in the order of help texts and of documentation.
@@ -37,6 +38,7 @@ WORDS: Mapping[str, str] = {
     "target": "tokens of the decoder's sequence, for models with an encoder and a decoder",
     "batch": "sequences per step; chosen up to the critical batch size when not written",
     "precision": "in which matrices are multiplied: bf16, fp16, fp8, fp32 …",
+    "software": "what trains it: huggingface, megatron, nemo, jax …, or eager, fused, tuned …",
     "method": "what is trained: full, lora or qlora",
     "lora_rank": "inner width of adapters; 16 when only the method is written",
     "lora_targets": "matrices that get adapters, joined by commas",
@@ -115,6 +117,7 @@ def read_request(words: Mapping[str, object], sources: Sources) -> Request:
     target = form.read("target", _whole(MOST_SEQUENCE))
     batch = form.read("batch", _whole(MOST_BATCH))
     precision = form.read("precision", _one_of(Precision))
+    software = form.read("software", _software)
     limits = _limits(form)
     pins = _pins(form)
     reliability = _reliability(form)
@@ -136,6 +139,7 @@ def read_request(words: Mapping[str, object], sources: Sources) -> Request:
         target=target,
         global_batch=batch,
         precision=precision,
+        software=software or Style.UNKNOWN,
         limits=limits,
         pins=pins,
         reliability=reliability,
@@ -368,6 +372,31 @@ def _one_of(choices: type[_Choice]) -> Callable[[object], _Choice]:
             raise UnknownName("choice", _shown(text), [item.value for item in choices]) from None
 
     return read
+
+
+#: Frameworks that people name instead of how they work.
+SOFTWARE: Mapping[str, Style] = {
+    "huggingface": Style.EAGER,
+    "transformers": Style.EAGER,
+    "pytorch": Style.EAGER,
+    "deepspeed": Style.EAGER,
+    "tensorflow": Style.GRAPH,
+    "megatron": Style.FUSED,
+    "torchtitan": Style.FUSED,
+    "llm-foundry": Style.FUSED,
+    "nemo": Style.TUNED,
+    "maxtext": Style.COMPILED,
+    "jax": Style.COMPILED,
+    "xla": Style.COMPILED,
+}
+
+
+def _software(value: object) -> Style:
+    text = _text(value).casefold()
+    known = {**{style.value: style for style in Style}, **SOFTWARE}
+    if text not in known:
+        raise UnknownName("software", _shown(text), known)
+    return known[text]
 
 
 def _names(value: object) -> tuple[str, ...]:

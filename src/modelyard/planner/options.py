@@ -36,6 +36,9 @@ class Options(TypedDict, total=False):
     memory_risk: Amount
     #: in which matrices are multiplied: bf16, fp16, tf32, fp32 or fp8
     precision: str
+    #: what trains the model, or how it works: `huggingface` (eager), `megatron` (fused), `nemo`
+    #: (tuned), `jax` (compiled) …
+    software: str
     #: train adapters of this rank beside frozen weights, in 16 bits or in four
     lora: Amount
     qlora: Amount

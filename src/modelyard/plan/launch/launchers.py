@@ -15,6 +15,7 @@ from modelyard.plan.launch.speed_files import SPEED_FILE, TRACE_FILE, speed_file
 from modelyard.plan.launch.yard_job import yard_job
 from modelyard.plan.request import Pins, Request
 from modelyard.spec.layout import Sharding
+from modelyard.speed.physical.families import Style
 
 LAUNCHERS: Mapping[str, Callable[[Plan, Request], LaunchSettings]] = {
     "yard": yard_job,
@@ -30,6 +31,14 @@ PINS: Mapping[str, Pins] = {
     "fsdp": Pins(tensor=1, pipeline=1, context=1, expert=1, sharding=Sharding.ZERO3),
     "deepspeed": _BY_DATA,
     "megatron": Pins(compiled=False, servers=0),
+}
+
+#: how the software works that a tool starts: scripts of Hugging Face, or Megatron-LM
+STYLES: Mapping[str, Style] = {
+    "yard": Style.UNKNOWN,
+    "fsdp": Style.EAGER,
+    "deepspeed": Style.EAGER,
+    "megatron": Style.FUSED,
 }
 
 
