@@ -15,6 +15,7 @@ from modelyard.measure.score import (
     accuracy,
     accuracy_by,
     calibrated,
+    lessons,
     predict_rows,
     regret,
 )
@@ -84,6 +85,20 @@ def test_calibration_learns_from_some_groups_and_is_judged_on_others() -> None:
         assert len({rows.groups[at] for at in draw}) == 1
     again = calibrated(rows, base, count=3, draws=2, seed=4)
     np.testing.assert_array_equal(again.prediction.seconds, taught.prediction.seconds)
+
+
+def test_lessons_compare_the_same_rows() -> None:
+    rows = few_rows()
+    before = predict_rows(rows, shipped())
+    taught = calibrated(rows, {"us": shipped()}, count=3, draws=2, seed=4)
+    (lesson,) = lessons(rows, before, taught)
+    judged = np.abs(before.errors[taught.places])
+    assert (lesson.cluster, lesson.source) == ("us/A100/Megatron-LM", "us")
+    assert lesson.before == pytest.approx(np.median(judged))
+    assert not lesson.worse
+    assert lesson.after < lesson.before
+    perfect = Prediction(seconds=rows.seconds, sigma=before.sigma, measured=rows.seconds)
+    assert all(one.worse for one in lessons(rows, perfect, taught))
 
 
 def test_small_clusters_are_named() -> None:

@@ -198,6 +198,27 @@ def test_a_few_rows_of_a_cluster_teach_its_factor() -> None:
     assert (after.sigma < before.sigma).all()
 
 
+def test_rows_that_contradict_each_other_teach_less_than_rows_that_agree() -> None:
+    models = [gpt(layers=24, hidden=hidden) for hidden in (1024, 2048, 4096, 6144)]
+    at = Columns.stacked([columns(Layout(data=8), model=model) for model in models])
+    other = columns(Layout(data=8), model=gpt(layers=32, hidden=3072))
+    before, usual = step_times(at, shipped()).seconds, step_times(other, shipped())
+    agreed = step_times(other, refit(shipped(), at, before * 1.2))
+    torn = step_times(other, refit(shipped(), at, before * np.array([1.5, 0.8, 1.6, 0.96])))
+    moved = np.log(agreed.seconds / usual.seconds)[0]
+    assert moved > 0.5 * np.log(1.2)
+    assert abs(np.log(torn.seconds / usual.seconds)[0]) < 0.6 * moved
+    assert agreed.sigma[0] < usual.sigma[0]
+
+
+def test_a_row_as_predicted_teaches_next_to_nothing_but_certainty() -> None:
+    at = columns(Layout(data=8, micro_batch=2))
+    before = step_times(at, shipped())
+    after = step_times(at, refit(shipped(), at, before.seconds))
+    assert after.seconds == pytest.approx(before.seconds, rel=1e-3)
+    assert after.sigma[0] < before.sigma[0]
+
+
 def test_a_fit_finds_the_factors_that_made_the_rows() -> None:
     truth = prior()
     mean = truth.mean.copy()

@@ -188,6 +188,42 @@ def calibrated(
     )
 
 
+#: a cluster is made worse when its median error grows by more than a point: less is luck
+WORSE_BY = 0.01
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lesson:
+    """Median errors of the same rows of one cluster, before and after others of it were learnt."""
+
+    cluster: str
+    source: str
+    before: float
+    after: float
+
+    @property
+    def worse(self) -> bool:
+        return self.after > self.before + WORSE_BY
+
+
+def lessons(rows: MeasuredRows, before: Prediction, taught: Calibrated) -> tuple[Lesson, ...]:
+    """What learning did to each cluster, judged on the same rows with and without."""
+    clusters = np.array([rows.clusters[at] for at in taught.places])
+    without, learnt = np.abs(before.errors[taught.places]), np.abs(taught.prediction.errors)
+    found = []
+    for cluster in dict.fromkeys(clusters.tolist()):
+        chosen = clusters == cluster
+        found.append(
+            Lesson(
+                cluster=cluster,
+                source=rows.sources[taught.places[np.argmax(chosen)]],
+                before=float(np.median(without[chosen])),
+                after=float(np.median(learnt[chosen])),
+            )
+        )
+    return tuple(found)
+
+
 def _split(
     members: npt.NDArray[np.intp],
     groups: npt.NDArray[np.str_],

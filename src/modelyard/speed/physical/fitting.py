@@ -8,6 +8,7 @@ Gauss–Newton steps with damping; the Gaussian around it (Laplace) is the poste
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -32,11 +33,17 @@ STUDENT_DEGREES = 4.0
 #: rows of one source that count in full; of more, only a power, since they repeat each other
 FULL_ROWS = 20.0
 CROWD_POWER = 0.8
-#: clusters have heavier tails than a Gaussian: what its own rows say about one may be far out
-UNUSUAL_CLUSTER_SIGMA = 0.13
-#: spread of models around their cluster's factor, when few rows are learnt from
-KIND_SIGMA = 0.06
+#: spread of models around their cluster's factors, when few rows are learnt from
+KIND_SIGMA = 0.05
 EXPERT_KIND_SIGMA = 0.2
+#: of the spread of a run around its prediction, what is its own and not its model's
+OWN_SHARE = 0.85
+#: clusters are usual or unusual: standard deviation of the logarithm of how much more or less the
+#: variance of a cluster's factors is than what is believed of all
+UNUSUAL_LOG_SIGMA = 2.0
+_SCALES = 7
+#: standard deviations that the scales reach to both sides
+_SCALE_REACH = 2.2
 _MOST_STEPS = 60
 _DIFFERENCE = 1e-4
 _ENOUGH = 1e-5
@@ -111,7 +118,7 @@ def fit(
         here = log_seconds(items, parameters)
         return np.hstack([derivatives(items, parameters, here)[:, :-1], own])
 
-    values, hessian = _maximum(
+    values, hessian, _ = _maximum(
         predicted,
         slopes,
         measured,
@@ -136,51 +143,96 @@ def fit(
 def refit(coefficients: Coefficients, columns: Columns, seconds: Column) -> Coefficients:
     """Believe also a few measured rows of one cluster: its own factor, and the terms they show.
 
-    Runs of one model share what is peculiar to it, which says little about other models: each model
-    has an intercept of its own, forgotten afterwards, so that ten rows of one count less than ten
-    models.
+    Two things keep a few rows from teaching what is not so. Runs of one model share what is
+    peculiar to it, which says little about other models: each model has an intercept of its own,
+    forgotten afterwards. And how far this cluster is from the usual is not known: rows that agree
+    on a shift of one cause make it likely that it is far, rows that contradict each other that it
+    is near and that they differ for reasons of their own. So the rows are learnt from under several
+    scales of the covariance, and what they say is averaged by how probable each scale makes them.
     """
-    items = counted(columns)
-    measured = np.log(np.asarray(seconds, dtype=np.float64))
-    kinds = _kinds(columns, measured.size)
-    size, own = coefficients.mean.size, kinds.shape[1]
-    centre = np.concatenate([coefficients.mean, np.zeros(own)])
-    precision = np.zeros((size + own, size + own))
-    precision[:size, :size] = _inverse(_open_minded(coefficients.covariance))
-    precision[size:, size:] = np.diag(1.0 / np.square(_kind_sigmas(columns, kinds)))
-
-    def predicted(values: Column) -> Column:
-        return log_seconds(items, values[:size]) + kinds @ values[size:]
-
-    def slopes(values: Column) -> Column:
-        here = log_seconds(items, values[:size])
-        return np.hstack([derivatives(items, values[:size], here), kinds])
-
-    values, hessian = _maximum(
-        predicted,
-        slopes,
-        measured,
-        centre.copy(),
-        centre,
-        precision,
-        np.ones(measured.size),
-        coefficients.residual_sigma,
-    )
+    rows = _Rows.of(columns, seconds, coefficients.residual_sigma)
+    centre = np.concatenate([coefficients.mean, np.zeros(rows.kinds.shape[1])])
+    known = _inverse(coefficients.covariance)
+    size = coefficients.mean.size
+    values, means, covariances, evidences = centre, [], [], []
+    scales, weights = _scales()
+    for scale, weight in zip(scales, weights, strict=True):
+        precision = np.zeros((centre.size, centre.size))
+        precision[:size, :size] = known / scale
+        precision[size:, size:] = np.diag(1.0 / np.square(rows.kind_sigmas))
+        # Scales grow: what was found under the last one is a good place to begin.
+        values, hessian, cost = rows.learnt(values, centre, precision)
+        means.append(values[:size])
+        covariances.append(_inverse(hessian)[:size, :size])
+        # Laplace: the height of the maximum, and its width against the prior's.
+        wide = np.linalg.slogdet(precision)[1] - np.linalg.slogdet(hessian)[1]
+        evidences.append(np.log(weight) + 0.5 * (wide - cost))
+    share = np.exp(np.array(evidences) - np.max(evidences))
+    share /= share.sum()
+    mean = np.einsum("s,si->i", share, np.array(means))
+    away = np.array(means) - mean
+    covariance = np.einsum("s,sij->ij", share, np.array(covariances))
+    covariance += np.einsum("s,si,sj->ij", share, away, away)
     return Coefficients(
-        mean=values[:size],
-        covariance=_inverse(hessian)[:size, :size],
+        mean=mean,
+        covariance=covariance,
         residual_sigma=coefficients.residual_sigma,
-        rows=coefficients.rows + measured.size,
+        rows=coefficients.rows + rows.measured.size,
     )
 
 
-def _open_minded(covariance: Column) -> Column:
-    """Room for a cluster that is nothing like the usual, as long as none of its rows was seen."""
-    if covariance[-1, -1] < (0.99 * USUAL_CLUSTER_SIGMA) ** 2:
-        return covariance
-    wider = covariance.copy()
-    wider[-1, -1] = max(float(covariance[-1, -1]), UNUSUAL_CLUSTER_SIGMA**2)
-    return wider
+def _scales() -> tuple[Column, Column]:
+    """Scales of the covariance with their weights; their mean is 1, so that no rows teach nothing.
+
+    Most are well below 1 and a few far above: a distribution of clusters with heavy tails.
+    """
+    steps = np.linspace(-_SCALE_REACH, _SCALE_REACH, _SCALES)
+    weights = np.exp(-0.5 * np.square(steps))
+    weights /= weights.sum()
+    scales = np.exp(UNUSUAL_LOG_SIGMA * steps)
+    return scales / (weights @ scales), weights
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Rows:
+    """Measured rows of one cluster, and which of them are of one model."""
+
+    items: Counted
+    #: logarithms of seconds
+    measured: Column
+    #: flags, rows × kinds
+    kinds: Column
+    kind_sigmas: Column
+    sigma: float
+
+    @classmethod
+    def of(cls, columns: Columns, seconds: Column, residual_sigma: float) -> _Rows:
+        measured = np.log(np.asarray(seconds, dtype=np.float64))
+        kinds = _kinds(columns, measured.size)
+        return cls(
+            items=counted(columns),
+            measured=measured,
+            kinds=kinds,
+            kind_sigmas=_kind_sigmas(columns, kinds),
+            sigma=OWN_SHARE * residual_sigma,
+        )
+
+    def learnt(
+        self, values: Column, centre: Column, precision: Column
+    ) -> tuple[Column, Column, float]:
+        size = centre.size - self.kinds.shape[1]
+
+        def predicted(values: Column) -> Column:
+            return log_seconds(self.items, values[:size]) + self.kinds @ values[size:]
+
+        def slopes(values: Column) -> Column:
+            here = log_seconds(self.items, values[:size])
+            return np.hstack([derivatives(self.items, values[:size], here), self.kinds])
+
+        weights = np.ones(self.measured.size)
+        return _maximum(
+            predicted, slopes, self.measured, values, centre, precision, weights, self.sigma
+        )
 
 
 def _kind_sigmas(columns: Columns, kinds: Column) -> Column:
@@ -214,8 +266,8 @@ def _maximum(
     precision: Column,
     weights: Column,
     sigma: float,
-) -> tuple[Column, Column]:
-    """The most probable parameters, and the curvature there."""
+) -> tuple[Column, Column, float]:
+    """The most probable parameters, the curvature there, and minus twice the logarithm of it."""
 
     def cost(values: Column) -> float:
         scaled = np.square((measured - predicted(values)) / sigma)
@@ -244,4 +296,4 @@ def _maximum(
             damping *= 5.0
         if gain < _ENOUGH * (1.0 + best):
             break
-    return values, hessian
+    return values, hessian, best
