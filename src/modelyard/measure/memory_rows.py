@@ -8,7 +8,7 @@ published runs are both such tables. A row that cannot be predicted is kept with
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from modelyard.errors import InputError
+from modelyard.measure.cells import Cells
 from modelyard.measure.row_model import Shape, model_of
 from modelyard.measure.rows import MOST_BYTES, Skipped, read_table
 from modelyard.measure.words import (
@@ -131,7 +132,7 @@ def parse_memory_rows(text: str, where: str = "") -> MemoryRows:
     runs: list[_Run] = []
     skipped: list[Skipped] = []
     for line, record in records:
-        cells = _Cells(record)
+        cells = Cells(record)
         name = cells.text("id") or f"line {line}"
         try:
             runs.append(_run(cells, name))
@@ -207,36 +208,10 @@ class _Run:
     settled: bool
 
 
-class _Cells:
-    """One row's cells as values; None where a cell is empty or the column is not there."""
-
-    __slots__ = ("_record",)
-
-    def __init__(self, record: Mapping[str, str]) -> None:
-        self._record = record
-
-    def text(self, name: str) -> str:
-        return self._record.get(name, "").strip()
-
-    def number(self, name: str) -> float | None:
-        cell = self.text(name)
-        return None if empty(cell) else float(cell)
-
-    def whole(self, name: str) -> int | None:
-        value = self.number(name)
-        if value is None:
-            return None
-        if round(value) < 1:
-            raise InputError(f"{name} is {value:g}, less than one")
-        return round(value)
-
-
-def _run(cells: _Cells, name: str) -> _Run:
+def _run(cells: Cells, name: str) -> _Run:
     if any(word in cells.text("model").casefold() for word in _OTHER_MODELS):
         raise InputError(f"'{cells.text('model')[:40]}' is not a language model")
-    sequence = cells.whole("seq_len")
-    if sequence is None:
-        raise InputError("seq_len is missing")
+    sequence = cells.sequence()
     model = _model(cells, sequence)
     device = device_named(cells.text("device"))
     style = _style(cells)
@@ -270,7 +245,7 @@ def _run(cells: _Cells, name: str) -> _Run:
     )
 
 
-def _settled(cells: _Cells, style: Style) -> bool:
+def _settled(cells: Cells, style: Style) -> bool:
     """Whether the row says how large micro-batches are, and what is divided and recomputed.
 
     Software that recomputes only when told to needs no word on it; recipes of the makers' stacks
@@ -284,7 +259,7 @@ def _settled(cells: _Cells, style: Style) -> bool:
     return stated or style not in (Style.TUNED, Style.COMPILED)
 
 
-def _style(cells: _Cells) -> Style:
+def _style(cells: Cells) -> Style:
     words = f"{cells.text('framework')} {cells.text('source')}".casefold()
     if "torchtitan" in words:
         # Whatever its speed: its memory is that of plain PyTorch, with a loss of its own.
@@ -292,20 +267,8 @@ def _style(cells: _Cells) -> Style:
     return next((style for name, style in _SOURCES if name in words), style_named(words))
 
 
-def _model(cells: _Cells, sequence: int) -> Model:
-    shape = Shape(
-        name=cells.text("model"),
-        arch=cells.text("arch"),
-        layers=cells.whole("layers"),
-        hidden=cells.whole("hidden"),
-        heads=cells.whole("heads"),
-        kv_heads=cells.whole("kv_heads"),
-        ffn=cells.whole("ffn"),
-        vocab=cells.whole("vocab"),
-        params_b=cells.number("params_b"),
-        active_params_b=cells.number("active_params_b"),
-        sequence=sequence,
-    )
+def _model(cells: Cells, sequence: int) -> Model:
+    shape = cells.shape(sequence)
     known = find_model(shape.name)
     if known is not None and _same(known, shape):
         return known
@@ -324,7 +287,7 @@ def _same(known: Model, shape: Shape) -> bool:
     return all(stated is None or stated == own for stated, own in given)
 
 
-def _counted(cells: _Cells) -> Counted:
+def _counted(cells: Cells) -> Counted:
     part = cells.text("component").casefold()
     if "activation" in part:
         return Counted.ACTIVATIONS
@@ -334,7 +297,7 @@ def _counted(cells: _Cells) -> Counted:
     return Counted.DEVICE if "smi" in kind else Counted.ALLOCATOR
 
 
-def _tuning(cells: _Cells, model: Model) -> Tuning:
+def _tuning(cells: Cells, model: Model) -> Tuning:
     words = f"{cells.text('notes')} {cells.text('model')}".casefold()
     if "lora" not in words:
         return Tuning(trainable=model.parameters.total)
@@ -347,7 +310,7 @@ def _tuning(cells: _Cells, model: Model) -> Tuning:
     )
 
 
-def _layout(cells: _Cells, model: Model, device: Device, style: Style, devices: int) -> Layout:
+def _layout(cells: Cells, model: Model, device: Device, style: Style, devices: int) -> Layout:
     tensor, pipeline = cells.whole("tp") or 1, cells.whole("pp") or 1
     context = cells.whole("cp") or 1
     block = tensor * pipeline * context
@@ -380,7 +343,7 @@ def _layout(cells: _Cells, model: Model, device: Device, style: Style, devices: 
     )
 
 
-def _sharding(cells: _Cells, device: Device, style: Style) -> Sharding:
+def _sharding(cells: Cells, device: Device, style: Style) -> Sharding:
     named = sharding_named(cells.text("sharding"))
     if named is not None:
         return named[0]
@@ -390,7 +353,7 @@ def _sharding(cells: _Cells, device: Device, style: Style) -> Sharding:
     return Sharding.ZERO1 if style is Style.TUNED else Sharding.NONE
 
 
-def _recompute(cells: _Cells, style: Style) -> Recompute:
+def _recompute(cells: Cells, style: Style) -> Recompute:
     named = recompute_named(cells.text("recompute"))
     if named is not None:
         return named
@@ -399,7 +362,7 @@ def _recompute(cells: _Cells, style: Style) -> Recompute:
     return Recompute.FULL if style in (Style.TUNED, Style.COMPILED) else Recompute.NONE
 
 
-def _micro_batches(cells: _Cells, data: int, pipeline: int, sharding: Sharding) -> tuple[int, int]:
+def _micro_batches(cells: Cells, data: int, pipeline: int, sharding: Sharding) -> tuple[int, int]:
     """Sequences of a micro-batch, and how many there are in a step."""
     batch, micro = cells.whole("global_batch"), cells.whole("micro_batch")
     accumulation = cells.whole("grad_accum")

@@ -11,13 +11,14 @@ import csv
 import io
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from modelyard.errors import InputError, Problem
-from modelyard.measure.row_model import Shape, model_of
+from modelyard.measure.cells import Cells, Record
+from modelyard.measure.row_model import model_of
 from modelyard.measure.words import (
     device_named,
     empty,
@@ -91,8 +92,6 @@ COLUMNS = (*TEXTS, *NUMBERS)
 
 #: larger than anything that a run has (devices, widths, seconds): another column's value
 MOST = 1e15
-#: of counts and widths; sequences of a large step are the most there is
-MOST_WHOLE = 1e9
 #: tokens of a micro-batch where a row does not say how large they were
 _USUAL_MICRO_TOKENS = 16_384
 #: adapters of the usual rank 16 on all projections: their share of the parameters, roughly
@@ -140,7 +139,7 @@ def parse_rows(text: str, where: str = "") -> MeasuredRows:
     configurations: list[_Configuration] = []
     skipped: list[Skipped] = []
     for line, record in records:
-        cells = _Cells(record)
+        cells = Cells(record)
         try:
             configurations.append(_configuration(cells, line))
         except InputError as error:
@@ -163,9 +162,6 @@ def parse_rows(text: str, where: str = "") -> MeasuredRows:
         seconds=np.array([item.seconds for item in configurations]),
         skipped=tuple(skipped),
     )
-
-
-Record = Mapping[str, str]
 
 
 def read_table(
@@ -246,32 +242,6 @@ def _wrong_numbers(record: Record, numbers: Sequence[str], where: str, line: int
     return problems
 
 
-class _Cells:
-    """One row's cells as values; None where a cell is empty or the column is not there."""
-
-    __slots__ = ("_record",)
-
-    def __init__(self, record: Record) -> None:
-        self._record = record
-
-    def text(self, name: str) -> str:
-        return self._record.get(name, "").strip()
-
-    def number(self, name: str) -> float | None:
-        cell = self.text(name)
-        return None if empty(cell) else float(cell)
-
-    def whole(self, name: str) -> int | None:
-        value = self.number(name)
-        if value is None:
-            return None
-        if round(value) < 1:
-            raise InputError(f"{name} is {value:g}, less than one")
-        if value > MOST_WHOLE:
-            raise InputError(f"{name} is {value:g}, more than any run has")
-        return round(value)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Configuration:
     id: str
@@ -304,27 +274,11 @@ class _Configuration:
         )
 
 
-def _configuration(cells: _Cells, line: int) -> _Configuration:
+def _configuration(cells: Cells, line: int) -> _Configuration:
     if flag_named(cells.text("oom")):
         raise InputError("ran out of memory: there is no step to measure")
-    sequence = cells.whole("seq_len")
-    if sequence is None:
-        raise InputError("seq_len is missing")
-    model = model_of(
-        Shape(
-            name=cells.text("model"),
-            arch=cells.text("arch"),
-            layers=cells.whole("layers"),
-            hidden=cells.whole("hidden"),
-            heads=cells.whole("heads"),
-            kv_heads=cells.whole("kv_heads"),
-            ffn=cells.whole("ffn"),
-            vocab=cells.whole("vocab"),
-            params_b=cells.number("params_b"),
-            active_params_b=cells.number("active_params_b"),
-            sequence=sequence,
-        )
-    )
+    sequence = cells.sequence()
+    model = model_of(cells.shape(sequence))
     device = device_named(cells.text("device"))
     style = style_named(cells.text("framework"), compiled=bool(flag_named(cells.text("compile"))))
     precision = usable_precision(device, _precision(cells, device, style))
@@ -358,7 +312,7 @@ def cluster_name(source: str, device: str, framework: str, per_node: str = "") -
     return "/".join((source, machine, framework))
 
 
-def _seconds(cells: _Cells, sequence: int) -> float:
+def _seconds(cells: Cells, sequence: int) -> float:
     seconds = cells.number("step_time_s")
     if seconds is not None:
         return seconds
@@ -369,7 +323,7 @@ def _seconds(cells: _Cells, sequence: int) -> float:
     return batch * sequence / (rate * devices)
 
 
-def _precision(cells: _Cells, device: Device, style: Style) -> Precision:
+def _precision(cells: Cells, device: Device, style: Style) -> Precision:
     named = precision_named(cells.text("precision"))
     if named is not None:
         return named
@@ -379,7 +333,7 @@ def _precision(cells: _Cells, device: Device, style: Style) -> Precision:
     return Precision.BF16
 
 
-def _platform(cells: _Cells, device: Device) -> Platform:
+def _platform(cells: Cells, device: Device) -> Platform:
     devices = cells.whole("n_devices")
     if devices is None:
         raise InputError("n_devices is missing")
@@ -397,7 +351,7 @@ def _platform(cells: _Cells, device: Device) -> Platform:
     )
 
 
-def _tuning(cells: _Cells, model: Model) -> Tuning:
+def _tuning(cells: Cells, model: Model) -> Tuning:
     words = f"{cells.text('notes')} {cells.text('model')}".casefold()
     if "lora" not in words:
         return Tuning(trainable=model.parameters.total)
@@ -411,7 +365,7 @@ def _tuning(cells: _Cells, model: Model) -> Tuning:
     )
 
 
-def _layout(cells: _Cells, machine: Platform, model: Model, style: Style, sequence: int) -> Layout:
+def _layout(cells: Cells, machine: Platform, model: Model, style: Style, sequence: int) -> Layout:
     tensor, pipeline = cells.whole("tp") or 1, cells.whole("pp") or 1
     context = cells.whole("cp") or 1
     block = tensor * pipeline * context
@@ -452,7 +406,7 @@ def _layout(cells: _Cells, machine: Platform, model: Model, style: Style, sequen
 
 
 def _micro_batches(
-    cells: _Cells, per_replica: float, pipeline: int, sequence: int
+    cells: Cells, per_replica: float, pipeline: int, sequence: int
 ) -> tuple[int, int]:
     """Sequences of a micro-batch and how many there are, from what the row gives of the two."""
     micro, accumulation = cells.whole("micro_batch"), cells.whole("grad_accum")
@@ -476,7 +430,7 @@ def _usual_sharding(style: Style, pipeline: int, machine: Platform) -> Sharding:
     return Sharding.ZERO1 if style is Style.TUNED else Sharding.NONE
 
 
-def _sequence_parallel(cells: _Cells, tensor: int, style: Style) -> bool:
+def _sequence_parallel(cells: Cells, tensor: int, style: Style) -> bool:
     named = flag_named(cells.text("seq_par"))
     if named is not None:
         return named
@@ -486,14 +440,14 @@ def _sequence_parallel(cells: _Cells, tensor: int, style: Style) -> bool:
     )
 
 
-def _share_again(cells: _Cells) -> float | None:
+def _share_again(cells: Cells) -> float | None:
     """Torchtitan's `selective` keeps every second product and computes the others again."""
     if "torchtitan" in cells.text("framework") and cells.text("recompute") == "selective":
         return 0.5
     return None
 
 
-def _recompute(cells: _Cells, device: Device, style: Style) -> Recompute:
+def _recompute(cells: Cells, device: Device, style: Style) -> Recompute:
     named = recompute_named(cells.text("recompute"))
     if named is not None:
         return named
