@@ -1,6 +1,6 @@
 """`python -m modelyard` is `yard`."""
 
-from modelyard.cli.main import main
+from modelyard.cli.start import main
 
 if __name__ == "__main__":
     main()

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from types import ModuleType
 
 import click
@@ -186,3 +187,16 @@ def test_a_fix_of_several_lines_stands_below_its_mistake(run_verb: Run) -> None:
         "       open: yes",
         "error: it rains",
     ]
+
+
+def test_interrupt_while_loading_is_one_line_too(tmp_path: Path) -> None:
+    # A module of click that is interrupted stands for a person who is quick.
+    (tmp_path / "click.py").write_text("raise KeyboardInterrupt\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "modelyard", "--version"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "interrupted\n")
