@@ -77,8 +77,8 @@ def _supervisor(
     import msgspec
 
     from modelyard.train.conductor.machine import Settings
-    from modelyard.train.job import Post
-    from modelyard.train.supervisor import Supervisor
+    from modelyard.train.job import Post, asynchronous
+    from modelyard.train.supervisor import CONDUCTOR, Supervisor
 
     assert job.train is not None
     assert job.batch is not None
@@ -100,8 +100,14 @@ def _supervisor(
         )
         return msgspec.json.encode(post).decode()
 
+    apart = asynchronous(job.train)
     return Supervisor(
-        folder, settings, workers=workers, entry="modelyard.train.job:work", argument=told
+        folder,
+        settings,
+        workers=workers,
+        entry="modelyard.train.asynchronous.job:work" if apart else "modelyard.train.job:work",
+        argument=told,
+        conductor="modelyard.train.asynchronous.server" if apart else CONDUCTOR,
     )
 
 

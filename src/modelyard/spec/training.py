@@ -59,7 +59,9 @@ class AggregateSpec(BaseModel):
     model_config = SPEC_CONFIG
 
     name: Text = Field(
-        default="all-reduce", description="all-reduce, servers, local-sgd, diloco or decentralised"
+        default="all-reduce",
+        description="all-reduce, servers, local-sgd, diloco, decentralised; or out of step: "
+        "servers-async, servers-stale, downpour",
     )
     options: Mapping[Text, object] = Field(
         default={}, description="of that way: compress, rounds' updates, graph, servers …"

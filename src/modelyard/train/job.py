@@ -18,6 +18,7 @@ from modelyard.spec.job import JobSpec, read_job
 from modelyard.spec.training import Arithmetic, TrainSpec
 from modelyard.train.aggregate.choose import aggregation
 from modelyard.train.aggregate.interface import Aggregation
+from modelyard.train.asynchronous.pace import PACES, pace
 from modelyard.train.conductor.server import TOKEN_VARIABLE
 from modelyard.train.data.tokens import TokenSamples
 from modelyard.train.models.registry import build
@@ -114,6 +115,11 @@ def settings_of(post: Post, job: JobSpec, data: TokenSamples) -> RunSettings:
     )
 
 
+def asynchronous(train: TrainSpec) -> bool:
+    """Whether the job's workers do not keep step."""
+    return train.aggregate.name in PACES
+
+
 def together(train: TrainSpec) -> Aggregation:
     """How the job's workers train together; `InputError` when it cannot be so."""
     return aggregation(train.aggregate.name, train.aggregate.options)
@@ -148,7 +154,10 @@ def check(job: JobSpec, folder: Path) -> None:
     train, data = prepared(job, folder)
     assert job.steps is not None
     schedule_of(train, job.steps)
-    together(train)
+    if asynchronous(train):
+        pace(train.aggregate.name, train.aggregate.options)
+    else:
+        together(train)
     with torch.device("meta"):
         model = model_of(job, data)
     optimizer_for(model, OptimiserSettings(name=train.optimizer.name))

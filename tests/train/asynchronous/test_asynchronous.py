@@ -48,6 +48,8 @@ class Job:
 
     def __init__(self, folder: Path, wanted: Pace, *, steps: int) -> None:
         self.folder, self.pace, self.steps = folder, wanted, steps
+        #: lets two begin at once, whoever of them is there first
+        self.start = threading.Barrier(2, timeout=60)
         luck = torch.Generator().manual_seed(1)
         self.points = torch.randn(POINTS, WIDTH, generator=luck)
         self.labels = (self.points @ torch.randn(WIDTH, CLASSES, generator=luck)).argmax(1)
@@ -78,13 +80,15 @@ class Job:
         )
         return AsynchronousRun(settings, self.pace, patience_seconds=5.0)
 
-    def work(self, name: str, pause: float = 0.0) -> AsynchronousRun:
+    def work(self, name: str, *, pause: float = 0.0, alone: bool = False) -> AsynchronousRun:
         torch.manual_seed(0)
         model = torch.nn.Sequential(
             torch.nn.Linear(WIDTH, 32), torch.nn.GELU(), torch.nn.Linear(32, CLASSES)
         )
         with self.run(name) as run:
             run.train(model, rate=lambda _: 0.1, clip=1.0)
+            if not alone:
+                self.start.wait()
             for step in run.steps():
                 for chosen in step.microbatches():
                     at = torch.from_numpy(chosen)
@@ -128,7 +132,7 @@ def test_two_workers_learn_and_use_each_sample_once(
     name: str, options: dict[str, object], tmp_path: Path
 ) -> None:
     job = Job(tmp_path, pace(name, options), steps=128)
-    at_once(lambda: job.work("one"), lambda: job.work("two"))
+    at_once(lambda: job.work("one", pause=0.002), lambda: job.work("two", pause=0.002))
     committed = job.close()
     used_once(committed, 128)
     assert {line.members for line in committed} == {("one",), ("two",)}
@@ -169,13 +173,13 @@ def test_what_a_lost_worker_held_is_used_by_others(tmp_path: Path) -> None:
         return run
 
     at_once(vanish)
-    at_once(lambda: job.work("other"))
+    at_once(lambda: job.work("other", alone=True))
     used_once(job.close(), 40)
 
 
 def test_a_server_that_dies_goes_on_from_one_moment(tmp_path: Path) -> None:
     job = Job(tmp_path, pace("servers-async"), steps=30)
-    at_once(lambda: job.work("one"))
+    at_once(lambda: job.work("one", alone=True))
     before = job.server._memory
     assert before is not None
     job.close()
@@ -183,7 +187,7 @@ def test_a_server_that_dies_goes_on_from_one_moment(tmp_path: Path) -> None:
     after = again.server._memory
     assert after is not None
     assert torch.equal(before.fetch({})[1], after.fetch({})[1])
-    at_once(lambda: again.work("two"))
+    at_once(lambda: again.work("two", alone=True))
     used_once(again.close(), 50)
 
 

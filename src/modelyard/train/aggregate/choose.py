@@ -14,6 +14,7 @@ from modelyard.train.aggregate.gossip import Gossip, Graph
 from modelyard.train.aggregate.interface import Aggregation
 from modelyard.train.aggregate.local_sgd import Rounds
 from modelyard.train.aggregate.servers import Servers
+from modelyard.train.asynchronous.pace import PACES
 from modelyard.train.compress.combinations import check_combination, compressor
 from modelyard.train.values import count_problem, number_problem, shown
 
@@ -57,7 +58,7 @@ _WAYS: Mapping[str, _Way] = {
 def aggregation(name: str, options: Mapping[str, object] | None = None) -> Aggregation:
     """The aggregation of that name; `InputError` with everything that is wrong about it."""
     if name not in _WAYS:
-        raise UnknownName("aggregation", name, _WAYS)
+        raise UnknownName("aggregation", name, [*_WAYS, *PACES])
     way = _WAYS[name]
     given: dict[str, Any] = dict(options or {})
     compress = given.pop(COMPRESS, None) if way.compressible else None

@@ -7,4 +7,5 @@
 | `wire`   | trees of tensors over an authenticated connection                               |
 | `server` | the process: memory, ledger of samples, journal, snapshots                      |
 | `run`    | a worker's part, with the same loop as `train/run.py`                           |
+| `job`    | a worker of a job that was written as a file                                    |
 """

@@ -48,6 +48,7 @@ class AsynchronousRun:
         self.pace = pace
         #: leases that were part of the model when this worker last pushed
         self.applied = 0
+        self._pushed = 0
         self.bytes_sent = 0
         self._patience_seconds = patience_seconds
         self._line: Line | None = None
@@ -129,6 +130,10 @@ class AsynchronousRun:
                 parameter.grad = None
             yield AsynchronousStep(self, lease, chosen)
 
+    def passed(self, every: int) -> bool:
+        """Whether the last push was the one that brought the job past a multiple of `every`."""
+        return self.applied // every > (self.applied - self._pushed) // every
+
     def state(self) -> dict[str, object]:
         """The model as the servers have it, with all rows; their own memory is in their folder."""
         assert self._model is not None
@@ -206,7 +211,7 @@ class AsynchronousRun:
             }
         )
         self._gathered = _Gathered()
-        self.applied = answer["step"]
+        self.applied, self._pushed = answer["step"], len(gathered.leases)
         if answer["accepted"] and after is not None:
             self._residual = after
         return bool(answer["accepted"])

@@ -40,6 +40,8 @@ from modelyard.train.state import pack, skeleton
 
 SNAPSHOT_FILE = "servers.snapshot"
 SNAPSHOT_SECONDS = 1.0
+#: How long the end waits for workers to leave.
+FAREWELL_SECONDS = 10.0
 #: Leases whose times tell how long one takes, and how many times that nobody is waited for.
 REMEMBERED, TIMES = 32, 10.0
 
@@ -222,6 +224,12 @@ class Server:
         self._times.append(time.monotonic() - self._taken.pop(lease.number, time.monotonic()))
         self._step += 1
 
+    def see_off(self) -> None:
+        """Wait for workers that may still want to keep what was trained."""
+        until = time.monotonic() + FAREWELL_SECONDS
+        while self._lines and self.done and time.monotonic() < until:
+            time.sleep(0.02)
+
     # What survives.
 
     def _keep(self) -> None:
@@ -298,8 +306,7 @@ def main(folder: Path) -> int:
         sys.stdout.write(f"{host}:{port}\n")
         sys.stdout.flush()
         server.over.wait()
-        # The last answer has to leave before the connections close.
-        time.sleep(0.1)
+        server.see_off()
         return 0 if server.done else 1
 
 

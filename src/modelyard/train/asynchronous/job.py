@@ -1,0 +1,68 @@
+"""A worker of a job that was written as a file and whose workers do not keep step.
+
+The server's update is the one that the aggregation names; of the job's optimizer the learning rate,
+its schedule and clipping count, each for one lease. A checkpoint has the model; what the server
+remembers beside it is in its own snapshot, in the job's folder.
+"""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import msgspec
+import torch
+
+from modelyard.keep.retention import Retention
+from modelyard.spec.job import read_job
+from modelyard.spec.training import Arithmetic
+from modelyard.train.asynchronous.pace import pace
+from modelyard.train.asynchronous.run import AsynchronousRun
+from modelyard.train.job import Post, model_of, prepared, schedule_of, settings_of
+from modelyard.train.optimise.schedules import factor
+from modelyard.train.snapshots import Snapshots, restore_latest
+
+
+def work(text: str) -> None:
+    """One worker, from its first breath to the end of the job."""
+    post = msgspec.json.decode(text, type=Post)
+    torch.set_num_threads(post.threads)
+    job = read_job(post.job)
+    train, data = prepared(job, Path(post.job).parent)
+    torch.manual_seed(train.seed)
+    model = model_of(job, data)
+    wanted, rates = train.optimizer, schedule_of(train, post.steps)
+    every, place = train.checkpoints.every, train.checkpoints.to or post.checkpoints
+    taken = 0
+    with (
+        AsynchronousRun(
+            settings_of(post, job, data), pace(train.aggregate.name, train.aggregate.options)
+        ) as run,
+        Snapshots(
+            place, job=job.name, retention=Retention(last=train.checkpoints.keep)
+        ) as snapshots,
+    ):
+        if (kept := restore_latest(place)) is not None:
+            assert isinstance(kept.tree, dict)
+            model.load_state_dict(kept.tree["model"])
+        run.train(
+            model,
+            rate=lambda step: wanted.learning_rate * factor(rates, step),
+            clip=wanted.clip,
+        )
+        signal.signal(signal.SIGTERM, lambda *_: run.leave())
+        for step in run.steps():
+            for chosen in step.microbatches():
+                batch = model.prepare(torch.from_numpy(data.read(chosen)), chosen.tolist())
+                narrow = train.precision is Arithmetic.BF16
+                with torch.autocast("cpu", torch.bfloat16, enabled=narrow):
+                    loss = model.loss(batch)
+                step.backward(loss, samples=len(chosen), tokens=len(chosen) * train.sequence)
+            if step.commit() and run.passed(every):
+                taken = run.applied
+                snapshots.take(taken, run.state(), generation=step.generation, position=step.stop)
+        if run.applied == post.steps and taken < post.steps:
+            # The last push was this worker's, so nobody else keeps what all have trained.
+            assert job.batch is not None
+            position = post.steps * job.batch
+            snapshots.take(post.steps, run.state(), generation=1, position=position)
