@@ -61,3 +61,20 @@ def test_a_refusal_offers_the_nearest_batch_that_divides(asked, knowledge):
     refusal = solve(request, knowledge).refusal
     assert refusal is not None
     assert "--batch 256" in [item.change for item in refusal.relaxations]
+
+
+def test_a_larger_batch_has_to_earn_its_tokens(asked, knowledge):
+    """On a thousand devices a short run gains by a batch that wastes; on eight it does not."""
+    small = solve(asked("gpt2-xl", "8xH100", tokens=3e10), knowledge)
+    large = solve(asked("gpt2-xl", "1024xH100", tokens=3e10), knowledge)
+    few, many = small.plans[0], large.plans[0]
+    assert few.tokens < 3e10 + few.global_batch * 1_024 + 1
+    assert many.global_batch > few.global_batch
+    assert many.tokens > 3e10 * 1.01
+    assert any("waste" in note for note in large.notes)
+    # Tokens are added until the loss is that of a batch that wastes little.
+    assert many.loss.value == pytest.approx(few.loss.value)
+    given = solve(
+        asked("gpt2-xl", "1024xH100", tokens=3e10, global_batch=few.global_batch), knowledge
+    )
+    assert many.run_seconds.value < given.plans[0].run_seconds.value

@@ -106,7 +106,9 @@ def test_every_plan_keeps_every_limit(
         assert budget is None or plan.usd.value <= budget
         assert plan.steps >= 1
         assert plan.tokens >= request.tokens * (1 - 1e-9)
-        assert plan.tokens < request.tokens + layout.global_batch * request.sequence + 1
+        # A batch that the planner chose may waste tokens, no more than as many again.
+        most = request.tokens * (2 if batch is None else 1)
+        assert plan.tokens < most + layout.global_batch * request.sequence + 1
         assert 0 < plan.goodput <= 1
         assert 0 < plan.model_flops_share < 1
         assert sum(plan.step_parts.values()) == pytest.approx(plan.step_seconds.value, rel=1e-6)

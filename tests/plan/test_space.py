@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from modelyard.plan.batches import Batch
 from modelyard.plan.request import Pins
-from modelyard.plan.space import batch_of, devices_of, divisors, layouts
+from modelyard.plan.space import batch_of, devices_of, divisors, layouts, pipeline_choices
 from modelyard.spec.layout import Recompute, Sharding
 from modelyard.spec.zoo import find_model
 from modelyard.speed.physical.columns import RECOMPUTE_LEVEL
@@ -121,6 +121,18 @@ def test_tensor_parallelism_leaves_a_node_only_when_asked(asked):
     pool = request.pools[0]
     assert layouts(request, pool, [Batch(64)]).tensor.max() == 8
     assert layouts(request, pool, [Batch(64)], wide=True).tensor.max() > 8
+
+
+def test_the_ends_of_a_pipeline_may_be_a_layer_shorter(asked):
+    """Llama 3 405B was trained on 16 stages, the first and the last with 7 of 126 layers."""
+    model = find_model("llama3-405b")
+    assert model.layers == 126
+    assert {2, 9, 14, 16, 18, 32} <= set(pipeline_choices(model))
+    assert 12 not in pipeline_choices(model)
+    pins = Pins(tensor=8, pipeline=16)
+    request = asked("llama3-405b", "256xH100", global_batch=64, pins=pins)
+    found = layouts(request, request.pools[0], [Batch(64)])
+    assert set(found.virtual.tolist()) == {1, 2, 4, 8}
 
 
 @given(st.integers(1, 5_000))

@@ -12,6 +12,8 @@ from modelyard.spec.pool import Pool
 #: numbers of replicas are these times a power of two, or fit the pool
 _ODD_PARTS = (1, 3, 5, 7)
 
+#: a run of fewer steps is too short to gain anything by a larger batch
+_FEWEST_STEPS = 100
 #: how far from the batch that was asked for a suggested one may be, as a share
 NEAR = 0.05
 
@@ -50,6 +52,29 @@ def batches(request: Request, pool: Pool, useful_sequences: int) -> list[Batch]:
     return [Batch(_largest(unit * odd, most), odd) for odd in odd_parts if unit * odd <= most]
 
 
+def larger_batches(request: Request, pool: Pool, limit: CriticalBatch) -> list[Batch]:
+    """Batches beyond those that waste little, up to the critical one, for runs that need them.
+
+    None where the batch is given, or where the run would have hardly any steps.
+    """
+    pins = request.pins
+    if request.global_batch is not None or None not in (
+        pins.data,
+        pins.micro_batch,
+        pins.accumulation,
+    ):
+        return []
+    odd = _odd(pool.most)
+    unit = _unit(pins) * (odd if odd in _ODD_PARTS and pins.data is None else 1)
+    most = math.floor(min(limit.tokens, request.tokens / _FEWEST_STEPS) / request.sequence)
+    free = _most_freely(request, limit)
+    return [
+        Batch(unit << k)
+        for k in range(max(most // unit, 0).bit_length())
+        if free < unit << k <= most
+    ]
+
+
 def near_batches(request: Request, pool: Pool) -> list[int]:
     """The batch that was asked for and, within its tolerance, those that divide best, best first.
 
@@ -81,9 +106,27 @@ def effective_tokens(request: Request, batch: int, critical_tokens: CriticalBatc
     Laws of loss were measured with batches below the critical one; what a batch wastes beyond what
     those did does not count.
     """
+    needed = needed_tokens(request, batch, critical_tokens)
+    return needed / _waste(request, batch, critical_tokens)
+
+
+def needed_tokens(request: Request, batch: int, critical_tokens: CriticalBatch) -> float:
+    """The tokens to train on: those asked for, and what a batch that the planner chose wastes."""
+    if request.global_batch is not None or batch <= _most_freely(request, critical_tokens):
+        return request.tokens
+    return request.tokens * _waste(request, batch, critical_tokens)
+
+
+def _waste(request: Request, batch: int, critical_tokens: CriticalBatch) -> float:
+    """How many times the tokens a batch needs that a useful one does, at least 1."""
     usual = token_multiplier(critical_tokens.useful_tokens, critical_tokens.tokens)
     wasted = token_multiplier(float(batch) * request.sequence, critical_tokens.tokens)
-    return request.tokens * min(1.0, usual / wasted)
+    return max(1.0, wasted / usual)
+
+
+def _most_freely(request: Request, critical_tokens: CriticalBatch) -> int:
+    """The largest batch that nothing has to be gained by."""
+    return max(useful_sequences(request, critical_tokens), _unit(request.pins))
 
 
 def _unit(pins: Pins) -> int:

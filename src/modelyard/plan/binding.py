@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from modelyard.plan.answer import Binding
-from modelyard.plan.batches import NEAR, batches, near_batches, useful_sequences
+from modelyard.plan.batches import NEAR, Batch, batches, near_batches, useful_sequences
 from modelyard.plan.candidates import Candidates, Mask, speeds, taken
 from modelyard.plan.knowledge import Knowledge
 from modelyard.plan.limits import kept_by_limit
@@ -132,7 +132,7 @@ def _memory(request: Request, knowledge: Knowledge, found: Found, place: int) ->
         for each in batches(request, pool, useful_sequences(request, found.critical))
         if each.sequences == int(candidates.batch[place])
     ]
-    every = layouts(request, pool, tried)
+    every = layouts(request, pool, tried or [Batch(int(candidates.batch[place]))])
     same = taken(every, devices_of(every) == devices)
     if not 0 < same.tensor.size <= _MOST_UNFITTING:
         return []

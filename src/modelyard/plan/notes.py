@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from modelyard.plan.answer import Plan
-from modelyard.plan.batches import useful_sequences
+from modelyard.plan.batches import needed_tokens, useful_sequences
 from modelyard.plan.check import has_loss, usable
 from modelyard.plan.critical_batch import CriticalBatch
 from modelyard.plan.knowledge import Knowledge
@@ -24,6 +24,8 @@ def notes(
 ) -> tuple[str, ...]:
     """All of them, the most important first."""
     found = [*_about_request(request), *_about_batch(request, limit)]
+    if best is not None:
+        found += _about_chosen_batch(request, best, limit)
     if has_loss(request):
         warning = knowledge.loss.warning(equivalent_parameters(request.model), request.tokens)
         found += [warning] if warning else []
@@ -70,6 +72,18 @@ def _about_batch(request: Request, limit: CriticalBatch) -> Iterator[str]:
                 f"batches of {format_count(tokens)} tokens waste more than a fifth of them; "
                 f"up to about {format_count(useful * request.sequence)} is useful"
             )
+
+
+def _about_chosen_batch(request: Request, best: Plan, limit: CriticalBatch) -> Iterator[str]:
+    needed = needed_tokens(request, best.global_batch, limit)
+    if needed > request.tokens:
+        useful = format_count(useful_sequences(request, limit) * request.sequence)
+        batch = format_count(best.global_batch * request.sequence)
+        yield (
+            f"batches of {batch} tokens are chosen because they save more time than they waste "
+            f"tokens: {format_count(needed)} are trained on, for the loss that "
+            f"{format_count(request.tokens)} reach in batches of up to about {useful}"
+        )
 
 
 def _about_plan(request: Request, best: Plan) -> Iterator[str]:

@@ -7,7 +7,7 @@ from dataclasses import fields
 
 from modelyard.errors import Problem
 from modelyard.plan.request import Pins, Request
-from modelyard.plan.space import divisors, pipeline_choices, tensor_divides
+from modelyard.plan.space import divisors, pipeline_choices, stage_layers, tensor_divides
 from modelyard.spec.layout import Recompute, Sharding
 from modelyard.spec.model import Model, ModelKind
 
@@ -65,10 +65,14 @@ def _virtual(model: Model, pins: Pins, virtual: int) -> Iterator[Problem]:
     if pins.pipeline == 1:
         what = f"--virtual {virtual} divides stages, and --pipeline 1 has none"
         yield Problem(what, "use --virtual 1, or more stages")
-    elif model.layers % (virtual * (pins.pipeline or 1)):
+    elif stage_layers(model, pins.pipeline or 1) % (virtual * (pins.pipeline or 1)):
         chunks = f"{virtual} chunks of {pins.pipeline or 'each'} stages"
         what = f"--virtual {virtual}: {model.layers} layers do not divide into {chunks}"
-        yield Problem(what, f"use {_some(divisors(model.layers // (pins.pipeline or 1)))}")
+        yield Problem(what, f"use {_some(_chunks(model, pins.pipeline or 1))}")
+
+
+def _chunks(model: Model, pipeline: int) -> list[int]:
+    return divisors(max(1, stage_layers(model, pipeline) // pipeline))
 
 
 def _sequence(request: Request) -> Iterator[Problem]:

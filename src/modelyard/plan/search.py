@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 import numpy as np
 import numpy.typing as npt
 
-from modelyard.plan.batches import batches, critical, effective_tokens, useful_sequences
+from modelyard.plan.batches import (
+    batches,
+    critical,
+    effective_tokens,
+    larger_batches,
+    needed_tokens,
+    useful_sequences,
+)
 from modelyard.plan.candidates import Candidates, LossOfBatch, Mask, evaluate
 from modelyard.plan.check import has_loss, usable
 from modelyard.plan.critical_batch import CriticalBatch
@@ -21,6 +28,9 @@ from modelyard.spec.model import Model
 
 #: columns that make two plans different: how the model is divided over which devices
 _DIVISION = ("tensor", "pipeline", "context", "expert", "data")
+#: a batch that wastes tokens has to save so many times what they cost, beside their cost itself:
+#: data are scarce, and the laws behind the waste are rough
+_WORTH_WASTE = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +58,7 @@ def search(request: Request, knowledge: Knowledge) -> Found:
     loss_of_batch = _loss_of_batch(request, knowledge, limit)
     most_useful = useful_sequences(request, limit)
     parts: list[Candidates] = []
+    larger: list[Candidates] = []
     enumerated = 0
     for place, pool in enumerate(request.pools):
         if not usable(request, pool):
@@ -66,7 +77,12 @@ def search(request: Request, knowledge: Knowledge) -> Found:
             wide = layouts(request, smaller, tried, wide=True)
             enumerated += int(wide.tensor.size)
             parts.append(evaluate(request, place, wide, knowledge, loss_of_batch))
-    candidates = Candidates.joined(parts)
+        for batch in larger_batches(request, pool, limit):
+            space = layouts(request, pool, [batch])
+            longer = replace(request, tokens=needed_tokens(request, batch.sequences, limit))
+            enumerated += int(space.tensor.size)
+            larger.append(evaluate(longer, place, space, knowledge, loss_of_batch))
+    candidates = _with_larger(request, parts, larger)
     keeps = kept(candidates, request.limits)
     return Found(
         candidates=candidates,
@@ -75,6 +91,27 @@ def search(request: Request, knowledge: Knowledge) -> Found:
         enumerated=enumerated,
         critical=limit,
     )
+
+
+def _with_larger(request: Request, parts: list[Candidates], larger: list[Candidates]) -> Candidates:
+    """The candidates, with those of a larger batch where it earns the tokens that it wastes."""
+    usual = Candidates.joined(parts)
+    values = [_earned(request, each) for each in larger]
+    best = min(range(len(larger)), key=lambda place: values[place], default=None)
+    if best is None or not values[best] < _earned(request, usual):
+        return usual
+    return Candidates.joined([usual, larger[best]])
+
+
+def _earned(request: Request, candidates: Candidates) -> float:
+    """The least time or money that keeps the limits, with a handicap for tokens not asked for."""
+    keeps = kept(candidates, request.limits)
+    if not keeps.any():
+        return np.inf
+    value = candidates.run_seconds if request.objective is Objective.TIME else candidates.usd
+    asked = np.maximum(np.ceil(request.tokens / (candidates.batch * request.sequence)), 1.0)
+    handicap = (candidates.steps / asked) ** _WORTH_WASTE
+    return float((value * handicap)[keeps].min())
 
 
 def critical_of(request: Request, knowledge: Knowledge) -> CriticalBatch:

@@ -202,10 +202,21 @@ def context_choices(request: Request, *, wide: bool = False) -> list[int]:
 
 
 def pipeline_choices(model: Model) -> list[int]:
-    """Numbers of equal stages; stacks of two sorts or of one repeated block are not divided."""
+    """Numbers of stages; stacks of two sorts or of one repeated block are not divided.
+
+    Stages are equal, or all but the first and the last are: those two have a layer less, beside the
+    embedding and the output layer. Llama 3 405B has 126 layers on 16 stages in that way.
+    """
     if model.kind is ModelKind.ENCODER_DECODER or model.repeats > 1:
         return [1]
-    return divisors(model.layers)
+    powers = [2**k for k in range(2, model.layers.bit_length())]
+    shorter_ends = [p for p in powers if p <= model.layers and (model.layers + 2) % p == 0]
+    return sorted({*divisors(model.layers), *shorter_ends})
+
+
+def stage_layers(model: Model, pipeline: int) -> int:
+    """Layers of all stages together, if the first and the last were as long as the others."""
+    return model.layers if model.layers % pipeline == 0 else model.layers + 2
 
 
 def _useful_devices(pool: Pool, devices: Whole, now: Rows, pins: Pins, *, whole: bool) -> Mask:
@@ -250,7 +261,12 @@ def _micro_choices(batch: int, sequence: int) -> list[int]:
 
 
 def _virtual_choices(model: Model, pins: Pins) -> list[int]:
-    return _pinned(pins.virtual, [v for v in divisors(model.layers) if v <= MOST_VIRTUAL])
+    return _pinned(pins.virtual, _chunk_choices(model))
+
+
+def _chunk_choices(model: Model) -> list[int]:
+    uneven = divisors(model.layers + 2) if len(pipeline_choices(model)) > 1 else []
+    return [v for v in sorted({*divisors(model.layers), *uneven}) if v <= MOST_VIRTUAL]
 
 
 def _virtual_fits(model: Model) -> Keep:
@@ -258,7 +274,9 @@ def _virtual_fits(model: Model) -> Keep:
         chunks = now["pipeline"] * now["virtual"]
         # Interleaved 1F1B takes micro-batches in groups as large as the pipeline.
         grouped = (now["pipeline"] > 1) & (now["accumulation"] % now["pipeline"] == 0)
-        fits: Mask = (now["virtual"] == 1) | ((model.layers % chunks == 0) & grouped)
+        equal = model.layers % now["pipeline"] == 0
+        layers = np.where(equal, model.layers, model.layers + 2)
+        fits: Mask = (now["virtual"] == 1) | ((layers % chunks == 0) & grouped)
         return fits
 
     return keep
