@@ -6,7 +6,14 @@ import json
 
 import pytest
 
-from modelyard.cli.output import NAMES_SHOWN, counted, print_json, print_table, some_of
+from modelyard.cli.output import (
+    NAMES_SHOWN,
+    counted,
+    pipe_width,
+    print_json,
+    print_table,
+    some_of,
+)
 
 
 def test_table_keeps_cells_whole_when_piped(capsys: pytest.CaptureFixture[str]) -> None:
@@ -53,3 +60,22 @@ def test_a_few_names_are_all_listed(names: str, words: str) -> None:
 def test_many_names_are_cut_and_the_rest_counted() -> None:
     names = [f"job-{number}" for number in range(NAMES_SHOWN + 3)]
     assert some_of(names, last=" or ").endswith(f"job-{NAMES_SHOWN - 1} and 3 more")
+
+
+@pytest.mark.parametrize(
+    ("said", "width"),
+    [
+        ("80", 80),
+        ("", 160),
+        ("0", 160),
+        ("-5", 160),
+        ("wide", 160),
+        ("9" * 5_000, 160),
+        ("٨٠", 160),
+    ],
+)
+def test_a_pipe_is_as_wide_as_columns_says(
+    monkeypatch: pytest.MonkeyPatch, said: str, width: int
+) -> None:
+    monkeypatch.setenv("COLUMNS", said)
+    assert pipe_width() == width

@@ -53,7 +53,7 @@ def test_the_same_in_json() -> None:
 
 
 def test_a_report_is_written(tmp_path: Path) -> None:
-    path = tmp_path / "new" / "plan.html"
+    path = tmp_path / "plan.html"
     done = run(*SMALL, "--report", str(path))
     assert done.exit_code == 0, done.output
     assert str(path) in done.stdout
@@ -325,3 +325,26 @@ def test_odd_terminals_get_an_answer(settings: dict[str, str]) -> None:
     assert done.returncode == 0, done.stderr
     assert done.stderr == b""
     assert b"A100" in done.stdout
+
+
+@pytest.mark.parametrize("output", ["table", "json"])
+@pytest.mark.parametrize(("limit", "code"), [("10000d", 0), ("1s", 3)])
+def test_a_reader_that_goes_away_changes_no_exit_code(output: str, limit: str, code: int) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-m", "modelyard", "plan", *SMALL, "--deadline", limit, "-o", output],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == ""
+    assert process.returncode == code
+
+
+def test_a_report_makes_no_folders(tmp_path: Path) -> None:
+    done = run(*SMALL, "--report", str(tmp_path / "missing" / "plan.html"))
+    assert done.exit_code == EXIT_MISTAKE
+    assert "there is no folder" in done.stderr
+    assert not (tmp_path / "missing").exists()

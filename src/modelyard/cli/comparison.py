@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
-import sys
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 import click
 
-from modelyard.cli.output import PIPE_WIDTH, print_table
+from modelyard.cli.output import print_table, screen_width
 
 if TYPE_CHECKING:
     from modelyard.simulate.columns import Column
@@ -72,8 +70,3 @@ def _that_fit(
 def _folded(name: str) -> str:
     starts = range(0, len(name), LONGEST_NAME)
     return "\n".join(name[start : start + LONGEST_NAME] for start in starts)
-
-
-def screen_width() -> int:
-    """The columns of the terminal, or plenty where the output is not one."""
-    return shutil.get_terminal_size().columns if sys.stdout.isatty() else PIPE_WIDTH

@@ -2,7 +2,8 @@
 
 Exit codes: 0 done · 1 a fault of ours or of a policy, or the output was not written (its reader
 went away, the disk is full) · 2 a mistake in what was asked, with its fix on stderr · 3 `yard plan`
-found no plan that keeps the limits, and says what would help · 130 interrupted.
+found no plan that keeps the limits, and says what would help · 130 interrupted. `yard plan` ends
+with the code of its answer also when its reader went away early.
 """
 
 from __future__ import annotations
@@ -137,7 +138,7 @@ def main() -> None:
         # A file has a name, and whoever uses it says what is wrong with it; an output has none.
         if error.filename is not None:
             raise
-        _discard_output()
+        discard_output()
         reason = error.strerror or str(error)
         click.echo(f"error: the output cannot be written: {reason}", err=True)
         sys.exit(EXIT_UNWRITTEN)
@@ -153,7 +154,7 @@ def _ready_streams() -> None:
             stream.reconfigure(errors="replace")
 
 
-def _discard_output() -> None:
+def discard_output() -> None:
     """Drop what is buffered: Python would try to write it again at exit, and complain again."""
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -13,6 +13,8 @@ import click
 
 #: Wide enough that no table of ours is cut when it is piped; a terminal's own width wins.
 PIPE_WIDTH = 160
+#: Narrower than this no table can be read.
+NARROWEST_PIPE = 20
 #: More names than this hide the sentence they stand in.
 NAMES_SHOWN = 5
 
@@ -29,6 +31,19 @@ def output_option(command: _Callback) -> _Callback:
         show_default=True,
         help="A table for people or JSON for programs.",
     )(command)
+
+
+def screen_width() -> int:
+    """The columns of the terminal; of `COLUMNS` or plenty where the output is not one."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else pipe_width()
+
+
+def pipe_width() -> int:
+    """Columns of an output that is no terminal: what `COLUMNS` says, as in other programs."""
+    said = os.environ.get("COLUMNS", "")
+    # Longer numbers are no widths, and Python refuses to read the longest of them.
+    sound = said.isascii() and said.isdigit() and len(said) <= 6 and int(said) >= NARROWEST_PIPE
+    return int(said) if sound else PIPE_WIDTH
 
 
 def called_as() -> str:
@@ -77,5 +92,8 @@ def print_table(
         table.add_row(*(Text(cell) for cell in row))
     console = Console(highlight=False)
     if not console.is_terminal:
-        console.width = PIPE_WIDTH
-    console.print(table)
+        console.width = pipe_width()
+    # Printed by click, because rich would end the program when the reader has gone away.
+    with console.capture() as captured:
+        console.print(table)
+    click.echo(captured.get(), nl=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
+from modelyard.cli.main import discard_output
 from modelyard.cli.output import called_as, print_json
 from modelyard.cli.plan_launch import launch_json, print_settings, write_settings
 from modelyard.cli.plan_options import ANSWERING, NOT_FOR_FIT
@@ -51,6 +53,8 @@ def carry_out(
     if answering.out is not None and answering.launch is None:
         fix = "add --launch with yard, fsdp, deepspeed or megatron"
         raise InputError("--out is the folder for the files of --launch", fix=fix)
+    if answering.report is not None:
+        _check_report(answering.report)
     words = options_of(given)
     asked = asked_of(model, words)
     if answering.launch is not None:
@@ -61,7 +65,12 @@ def carry_out(
     answer = answered(asked, known)
     others = {change: answered(world, known) for change, world in worlds.items()}
     settings = settings_of(answer, answering.launch) if answering.launch and answer.plans else None
-    _show(Shown(answer, others, settings), answering, context)
+    try:
+        _show(Shown(answer, others, settings), answering, context)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # `| head` has read what it wants: that is no failure, whatever was not printed yet.
+        discard_output()
     return answer.refusal is None
 
 
@@ -130,14 +139,23 @@ def _changed(context: click.Context, change: str) -> str:
     return f"{command_line(context, without=without)} {shlex.join(words)}"
 
 
+def _check_report(path: Path) -> None:
+    """Before anything is planned: a folder that is not there is more likely a slip than a wish."""
+    try:
+        there = path.parent.is_dir()
+    except (OSError, ValueError):
+        there = False
+    if not there:
+        fix = "make it first, or name a file in a folder that is there"
+        raise InputError(f"--report: there is no folder '{path.parent}'", fix=fix)
+
+
 def _write_report(
     path: Path, shown: Shown, top: int, command: str, remedies: Sequence[str]
 ) -> None:
     from modelyard.cli.plan_report import render_plan
-    from modelyard.cli.runs import make_folder
     from modelyard.files import write_atomically
 
-    make_folder(path.parent, "--report")
     page = render_plan(
         shown.answer, top=top, command=command, remedies=remedies, what_if=shown.others
     )

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import click
 
 from modelyard.cli import plan_words as say
-from modelyard.cli.comparison import GAP, screen_width
-from modelyard.cli.output import counted, print_table
+from modelyard.cli.comparison import GAP
+from modelyard.cli.output import counted, print_table, screen_width
 
 if TYPE_CHECKING:
     from modelyard.plan.answer import Answer, CurvePoint, Plan, Refusal
@@ -176,17 +176,17 @@ def ranked_columns(plans: Sequence[Plan]) -> list[Column]:
         Column("devices", tuple(say.devices(plan) for plan in plans), 0),
         Column("time", tuple(say.time_words(plan.run_seconds.value) for plan in plans), 0),
         Column("cost", tuple(say.money(plan.usd.value) if plan.usd else "?" for plan in plans), 1),
-        Column("loss", tuple(f"{plan.loss.value:.3f}" if plan.loss else "" for plan in plans), 9),
-        Column("step", tuple(say.time_words(plan.step_seconds.value) for plan in plans), 6),
+        Column("loss", tuple(f"{plan.loss.value:.3f}" if plan.loss else "" for plan in plans), 11),
+        Column("step", tuple(say.time_words(plan.step_seconds.value) for plan in plans), 12),
         Column("memory", tuple(say.memory(plan.memory_bytes.value) for plan in plans), 5),
-        Column("risk", tuple(say.risk(plan.memory_risk) for plan in plans), 4),
-        Column("of peak", tuple(say.percent(plan.model_flops_share) for plan in plans), 11),
+        Column("risk", tuple(say.risk(plan.memory_risk) for plan in plans), 8),
+        Column("of peak", tuple(say.percent(plan.model_flops_share) for plan in plans), 13),
     ]
     for title, field, expendable in (
-        ("data", "data", 7),
+        ("data", "data", 9),
         ("tensor", "tensor", 2),
         ("pipe", "pipeline", 2),
-        ("chunks", "virtual", 8),
+        ("chunks", "virtual", 10),
         ("context", "context", 3),
         ("expert", "expert", 3),
         ("servers", "servers", 3),
@@ -195,9 +195,9 @@ def ranked_columns(plans: Sequence[Plan]) -> list[Column]:
         if any(degree > 1 for degree in degrees):
             columns.append(Column(title, tuple(map(str, degrees)), expendable))
     columns += [
-        Column("micro × acc", tuple(f"{x.micro_batch} × {x.accumulation}" for x in layouts), 8),
-        Column("sharding", tuple(str(found.sharding) for found in layouts), 7, number=False),
-        Column("recompute", tuple(str(found.recompute) for found in layouts), 10, number=False),
+        Column("micro × acc", tuple(f"{x.micro_batch} × {x.accumulation}" for x in layouts), 4),
+        Column("shard", tuple(str(found.sharding) for found in layouts), 6, number=False),
+        Column("recompute", tuple(str(found.recompute) for found in layouts), 7, number=False),
     ]
     if len({found.precision for found in layouts}) > 1:
         kinds = tuple(str(found.precision) for found in layouts)

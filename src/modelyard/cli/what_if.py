@@ -16,9 +16,9 @@ import click
 
 from modelyard.cli.change import parse_changes
 from modelyard.cli.choice import chosen_policies
-from modelyard.cli.comparison import ORACLE_LEGEND, ORACLE_MARK, screen_width
+from modelyard.cli.comparison import ORACLE_LEGEND, ORACLE_MARK
 from modelyard.cli.main import EXIT_INTERRUPTED
-from modelyard.cli.output import counted, print_json, print_table
+from modelyard.cli.output import counted, print_json, print_table, screen_width
 from modelyard.cli.progress import run_display
 from modelyard.cli.runs import EXIT_FAILED, REPORT_NAME, make_folder, print_failure
 from modelyard.cli.worlds import changed_worlds, run_key
