@@ -273,6 +273,8 @@ def test_compression_sends_less() -> None:
         ("all-reduce", {"compress": "int4"}, "unknown compression 'int4'"),
         ("all-reduce", {"compress": 3}, "'compress' is 3"),
         ("all-reduce", {"compress": {"name": "top-k", "share": 2.0}}, "number above 0 to 1"),
+        ("servers", {"compress": "power-sgd"}, "does not go with 'servers'"),
+        ("servers", {"count": -1}, "whole number"),
         ("local-sgd", {"updates": 0}, "whole number"),
         ("local-sgd", {"updates": 10**5000}, "whole number"),
         ("diloco", {"outer_rate": float("nan"), "outer_momentum": 1.0}, "'outer_rate' is nan"),

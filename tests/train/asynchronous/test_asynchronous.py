@@ -259,6 +259,18 @@ def test_a_gradient_that_is_no_number_is_left_out() -> None:
     assert torch.equal(memory.fetch({})[1], torch.zeros(3))
 
 
+def test_a_job_that_was_changed_is_not_mixed_with_the_old_one(tmp_path: Path) -> None:
+    job = Job(tmp_path, pace("servers-async"), steps=4)
+    at_once(lambda: job.work("one", alone=True))
+    job.close()
+    again = Job(tmp_path, pace("servers-async"), steps=8)
+    with again.run("two") as run:
+        run.train(torch.nn.Linear(3, 2), rate=lambda _: 0.1)
+        with pytest.raises(InputError, match=r"shapes .*as the job began"):
+            next(run.steps())
+    again.close()
+
+
 def test_strangers_are_not_let_in(tmp_path: Path) -> None:
     job = Job(tmp_path, pace("servers-async"), steps=4)
     with pytest.raises(OSError, match="secret"):

@@ -22,6 +22,11 @@ EPSILON = 1e-8
 Rows = Mapping[str, tuple[torch.Tensor, torch.Tensor]]
 
 
+def shapes_of(dense: torch.Tensor, tables: Mapping[str, torch.Tensor]) -> list[list[int]]:
+    """What two sides have to have alike."""
+    return [list(dense.shape), *(list(tables[name].shape) for name in sorted(tables))]
+
+
 class Memory:
     """Parameters with what their updates remember."""
 
@@ -46,6 +51,10 @@ class Memory:
     @property
     def shard_bytes(self) -> list[int]:
         return [(stop - start) * self._dense.element_size() for start, stop in self._shards]
+
+    def shapes(self) -> list[list[int]]:
+        """Of the dense parameters and of each table, by name."""
+        return shapes_of(self._dense, self._tables)
 
     def fetch(
         self, wanted: Mapping[str, torch.Tensor], *, dense: bool = True

@@ -24,7 +24,8 @@ import msgspec
 import numpy as np
 import torch
 
-from modelyard.train.asynchronous.memory import Memory
+from modelyard.errors import InputError
+from modelyard.train.asynchronous.memory import Memory, shapes_of
 from modelyard.train.asynchronous.pace import Pace
 from modelyard.train.asynchronous.wire import Line, reach, receive, send
 from modelyard.train.compress.combinations import compressor
@@ -241,6 +242,7 @@ class AsynchronousRun:
 
     def _introduce(self, line: Line) -> None:
         settings = self.settings
+        tables = {name: one.detach() for name, one in self._tables.items()}
         send(
             line,
             {
@@ -248,10 +250,14 @@ class AsynchronousRun:
                 "pace": msgspec.to_builtins(self.pace),
                 "data_size": settings.data_size,
                 "seed": settings.seed,
+                "shapes": shapes_of(self._flat(), tables),
             },
         )
-        if receive(line)["begin"]:
-            tables = {name: one.detach() for name, one in self._tables.items()}
+        answer = receive(line)
+        if answer["refused"]:
+            what = f"this worker has {answer['refused']}, as the job began"
+            raise InputError(what, fix="begin anew in another folder, or write what it was")
+        if answer["begin"]:
             send(line, {"dense": self._flat(), "tables": tables})
 
     def _drop(self) -> None:

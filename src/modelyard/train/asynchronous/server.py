@@ -84,12 +84,13 @@ class Server:
             admit(line, self._token)
             hello = receive(line)
             worker = str(hello["worker"])
-            if self._ledger is None:
-                send(line, {"begin": True})
+            begin, begun = self._ledger is None, None
+            refused = "" if begin else self._differs(hello)
+            send(line, {"begin": begin, "refused": refused})
+            if refused:
+                return
+            if begin:
                 begun = receive(line)
-            else:
-                send(line, {"begin": False})
-                begun = None
             self._welcome(worker, hello, begun, line)
             while True:
                 send(line, self._answer(worker, receive(line)))
@@ -99,6 +100,22 @@ class Server:
         finally:
             line.close()
             self._lost(worker, line)
+
+    def _differs(self, hello: Any) -> str:
+        """What a worker has otherwise than the job; nothing when all is the same."""
+        assert self._ledger is not None
+        assert self._memory is not None
+        here = {
+            "pace": msgspec.to_builtins(self._pace),
+            "data_size": self._ledger.size,
+            "seed": self._ledger.seed,
+            "shapes": self._memory.shapes(),
+        }
+        return ", ".join(
+            f"{name} {hello[name]} and not {value}"
+            for name, value in here.items()
+            if hello[name] != value
+        )
 
     def _welcome(self, worker: str, hello: Any, begun: Any, line: Line) -> None:
         with self._changed:
