@@ -2,29 +2,22 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from modelyard.cli.output import counted
+from modelyard.plan.figures import memory as memory
+from modelyard.plan.figures import money as money
+from modelyard.plan.figures import rounded, time_unit
+from modelyard.plan.figures import time_words as time_words
 from modelyard.spec.layout import Recompute, Sharding
-from modelyard.units import format_bytes, format_count
+from modelyard.units import format_count
 
 if TYPE_CHECKING:
     from modelyard.plan.answer import Interval, Plan
     from modelyard.plan.request import Request
     from modelyard.spec.layout import Layout
 
-#: Unit of a duration, its seconds, and from how many seconds on it is used.
-_TIMES = (
-    ("days", 86_400.0, 1.5 * 86_400.0),
-    ("h", 3_600.0, 1.5 * 3_600.0),
-    ("min", 60.0, 90.0),
-    ("s", 1.0, 1.0),
-    ("ms", 1e-3, 0.0),
-)
-YEAR = 365.25 * 86_400.0
-DIGITS = 3
 #: Rarer than this is printed as such, because no estimate of ours is that sure.
 SMALLEST_RISK = 0.001
 
@@ -46,49 +39,15 @@ SOFTWARE_WORDS: Mapping[str, str] = {
 }
 
 
-def rounded(number: float, digits: int = DIGITS) -> str:
-    """Three significant digits without an exponent: 3.2, 0.0123, 1,230."""
-    if number == 0 or not math.isfinite(number):
-        return f"{number:g}"
-    places = digits - 1 - math.floor(math.log10(abs(number)))
-    shown = round(number, places)
-    text = f"{shown:,.{max(places, 0)}f}"
-    return text.rstrip("0").rstrip(".") if "." in text else text
-
-
-def time_words(seconds: float) -> str:
-    """`3.2 days`."""
-    unit, size = _unit(seconds)
-    return f"{rounded(seconds / size)} {unit}"
-
-
 def time_interval(interval: Interval) -> str:
     """`3.2 days (2.8–3.7)`."""
-    unit, size = _unit(interval.value)
+    unit, size = time_unit(interval.value)
     low, high = rounded(interval.low / size), rounded(interval.high / size)
     return f"{rounded(interval.value / size)} {unit} ({low}–{high})"
 
 
-def money(dollars: float) -> str:
-    """`$12,400`, `$1.74M`; cents where they matter."""
-    if dollars < 100:
-        return f"${dollars:,.2f}"
-    for size, letter in ((1e9, "B"), (1e6, "M")):
-        # Compare after rounding, so that 999,999 prints as 1M.
-        if dollars >= 0.9995 * size:
-            return f"${rounded(dollars / size)}{letter}"
-    return f"${rounded(dollars)}"
-
-
 def money_interval(interval: Interval) -> str:
     return f"{money(interval.value)} ({money(interval.low)}–{money(interval.high)})"
-
-
-def memory(size_bytes: float) -> str:
-    """GiB, because that is what devices are sold in: `71.2 GiB`."""
-    if size_bytes < 1024**3:
-        return format_bytes(size_bytes, binary=True)
-    return f"{rounded(size_bytes / 1024**3)} GiB"
 
 
 def memory_interval(interval: Interval) -> str:
@@ -222,9 +181,3 @@ def question(request: Request) -> str:
 
 def part_name(name: str) -> str:
     return name.replace("_", " ")
-
-
-def _unit(seconds: float) -> tuple[str, float]:
-    if seconds >= 2 * YEAR:
-        return "years", YEAR
-    return next((unit, size) for unit, size, least in _TIMES if seconds >= least)

@@ -13,13 +13,13 @@ import numpy as np
 from modelyard.plan.answer import Binding
 from modelyard.plan.batches import NEAR, Batch, batches, near_batches, useful_sequences
 from modelyard.plan.candidates import Candidates, Mask, speeds, taken
+from modelyard.plan.figures import money, time_words
 from modelyard.plan.knowledge import Knowledge
 from modelyard.plan.limits import kept_by_limit
 from modelyard.plan.request import Objective, Request
 from modelyard.plan.search import Found, search
 from modelyard.plan.space import devices_of, layouts
 from modelyard.speed.physical.columns import Column
-from modelyard.units import format_count, format_duration
 
 #: gains below this are within what any estimate can tell apart
 _NOTICEABLE = 0.01
@@ -106,19 +106,19 @@ def _limit_reason(request: Request, found: Found, place: int, best: int, binding
     what = f"{int(candidates.devices[best]):,} {kind}"
     if binding is Binding.BUDGET:
         over = f"{_usd(candidates.usd[best])} instead of {_usd(request.limits.budget_usd)}"
-        gain = f"finish in {format_duration(there)} instead of {format_duration(here)}"
+        gain = f"finish in {time_words(there)} instead of {time_words(here)}"
         if request.objective is Objective.COST:
             gain = f"cost {_usd(candidates.usd[best])}"
         return f"{what} would {gain}, and cost {over}"
     if binding is Binding.DEADLINE:
         deadline = request.limits.deadline_seconds or 0.0
-        late = f"{format_duration(there)} where {format_duration(deadline)} are allowed"
+        late = f"{time_words(there)} where {time_words(deadline)} are allowed"
         if request.objective is Objective.COST:
             saved = f"{_usd(candidates.usd[best])} instead of {_usd(candidates.usd[place])}"
             return f"{what} would cost {saved}, and take {late}"
         return f"{what} would take {late}"
     batch = int(candidates.batch[best])
-    why = f"a batch of {batch:,} sequences would finish in {format_duration(there)} and end at "
+    why = f"a batch of {batch:,} sequences would finish in {time_words(there)} and end at "
     return why + f"a loss of {candidates.loss[best]:.3f}"
 
 
@@ -164,7 +164,7 @@ def _batch(request: Request, knowledge: Knowledge, found: Found, place: int) -> 
     more = int(near.candidates.devices[near.best])
     use = f"use {more:,} devices instead of {devices:,} and " if more != devices else ""
     why = f"a batch of {asked:,} sequences divides badly; --batch {batch} would {use}take "
-    why += f"{format_duration(there)} instead of {format_duration(here)}"
+    why += f"{time_words(there)} instead of {time_words(here)}"
     share = 1.0 - float(there / here)
     # A larger batch alone may gain as much as it is larger.
     return [_Gain(Binding.BATCH, share, why)] if share > NEAR else []
@@ -226,4 +226,4 @@ def _times(ratio: float) -> str:
 
 
 def _usd(amount: float | None) -> str:
-    return f"${format_count(float(amount))}" if amount is not None else "nothing"
+    return money(float(amount)) if amount is not None else "nothing"

@@ -8,12 +8,13 @@ from modelyard.plan.answer import Plan
 from modelyard.plan.batches import needed_tokens, useful_sequences
 from modelyard.plan.check import has_loss, usable
 from modelyard.plan.critical_batch import CriticalBatch
+from modelyard.plan.figures import money, time_words
 from modelyard.plan.knowledge import Knowledge
 from modelyard.plan.request import Request
 from modelyard.plan.search import equivalent_parameters
 from modelyard.spec.devices import Precision
 from modelyard.spec.model import ModelKind
-from modelyard.units import format_count, format_duration
+from modelyard.units import format_count
 
 #: a device with less free memory than this share may run out of it on another day
 _TIGHT_RISK = 0.02
@@ -52,7 +53,7 @@ def _about_request(request: Request) -> Iterator[str]:
         if not usable(request, pool):
             yield f"{pool.kind} is left out: nobody published its rate in {request.precision}"
     if request.spot:
-        between = format_duration(request.reliability.spot_mtbf_seconds)
+        between = time_words(request.reliability.spot_mtbf_seconds)
         yield f"a spot instance is assumed to be taken back every {between}"
     if request.precision in (Precision.FP8, Precision.INT8, Precision.FP4, Precision.NVFP4):
         yield f"training in {request.precision} needs care with scaling; check the loss of a pilot"
@@ -94,10 +95,10 @@ def _about_plan(request: Request, best: Plan) -> Iterator[str]:
         yield f"the best plan runs out of memory with a probability of {best.memory_risk:.0%}"
     deadline, budget = request.limits.deadline_seconds, request.limits.budget_usd
     if deadline is not None and best.run_seconds.high > deadline:
-        high = format_duration(best.run_seconds.high)
+        high = time_words(best.run_seconds.high)
         yield f"the deadline is kept on average; one run in ten takes longer than {high}"
     if budget is not None and best.usd is not None and best.usd.high > budget:
-        high = f"${format_count(best.usd.high)}"
+        high = money(best.usd.high)
         yield f"the budget is kept on average; one run in ten costs more than {high}"
     if best.goodput < 0.9:
         yield f"failures and checkpoints take {1.0 - best.goodput:.0%} of the time"

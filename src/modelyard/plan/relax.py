@@ -17,6 +17,7 @@ from modelyard.plan.batches import NEAR, batches, near_batches, useful_sequences
 from modelyard.plan.best import best_plan
 from modelyard.plan.candidates import lowest_peak
 from modelyard.plan.check import has_loss, usable
+from modelyard.plan.figures import memory, money, time_words
 from modelyard.plan.knowledge import Knowledge
 from modelyard.plan.limits import kept_by_limit
 from modelyard.plan.request import Limits, Pins, Request
@@ -26,7 +27,7 @@ from modelyard.spec.adapters import lora
 from modelyard.spec.devices import Precision
 from modelyard.spec.pool import MOST_DEVICES, Pool
 from modelyard.spec.tuning import Method
-from modelyard.units import format_bytes, format_count, format_duration
+from modelyard.units import format_count
 
 #: how often the number of devices is doubled, and how often the interval is then halved
 _DOUBLINGS = 12
@@ -93,15 +94,15 @@ def _broken(limits: Limits, found: Found, binding: Binding) -> str:
         reached = f"the run ends at a loss of about {_best_loss(found):.3f}"
         return f"{reached}, and {limits.most_loss or 0.0:g} is asked for"
     fastest = float(candidates.run_seconds.min())
-    allowed = format_duration(limits.deadline_seconds or 0.0)
+    allowed = time_words(limits.deadline_seconds or 0.0)
     if not np.isfinite(fastest):
         return f"failures leave no time for work, and {allowed} are allowed"
-    return f"the fastest plan takes {format_duration(fastest)}, and {allowed} are allowed"
+    return f"the fastest plan takes {time_words(fastest)}, and {allowed} are allowed"
 
 
 def _never_done(request: Request) -> str:
     between = request.reliability.device_mtbf_seconds
-    often = f" of a device every {format_duration(between)}" if between is not None else ""
+    often = f" of a device every {time_words(between)}" if between is not None else ""
     return f"failures{often} leave no time for work: no plan ever finishes"
 
 
@@ -136,8 +137,8 @@ def _unfitting(request: Request, knowledge: Knowledge, found: Found) -> tuple[Bi
     if nearest is None:
         return _undivided(request)
     needed, capacity, pool = nearest
-    why = f"{request.model.name} needs {format_bytes(needed)} on each of up to {pool.most:,} "
-    why += f"{pool.kind}, which have {format_bytes(capacity)} to use"
+    why = f"{request.model.name} needs {memory(needed)} on each of up to {pool.most:,} "
+    why += f"{pool.kind}, which have {memory(capacity)} to use"
     if needed <= capacity:
         why += f"; that may run out more often than {request.limits.memory_risk:.0%} of the time"
     return Binding.MEMORY, why
@@ -383,14 +384,14 @@ def _with_pool(request: Request, place: int, pool: Pool) -> Request:
 
 
 def _effect(plan: Plan) -> str:
-    text = f"{plan.devices:,} {plan.pool.kind} for {format_duration(plan.run_seconds.value)}"
+    text = f"{plan.devices:,} {plan.pool.kind} for {time_words(plan.run_seconds.value)}"
     return f"{text}, {_usd(plan.usd.value)}" if plan.usd is not None else text
 
 
 def _usd(amount: float | None) -> str:
     if amount is None or not np.isfinite(amount):
         return "more than any budget"
-    return f"${format_count(amount)}"
+    return money(amount)
 
 
 def _up(value: float) -> float:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from modelyard.plan.answer import Loser, Plan
+from modelyard.plan.figures import memory, money, time_words
 from modelyard.plan.request import Objective
-from modelyard.units import format_bytes, format_count, format_duration
 
 #: parts of a step that differ by less than this share of it explain nothing
 _NOTICEABLE = 0.003
@@ -20,12 +20,12 @@ def runner_up(best: Plan, second: Plan, objective: Objective) -> Loser:
 
 def _difference(best: Plan, second: Plan, objective: Objective) -> str:
     longer = second.run_seconds.value / best.run_seconds.value - 1.0
-    time = f"takes {format_duration(second.run_seconds.value)}, {_signed(longer)}"
+    time = f"takes {time_words(second.run_seconds.value)}, {_signed(longer)}"
     if best.usd is None or second.usd is None:
         return time
     dearer = second.usd.value / best.usd.value - 1.0 if best.usd.value else 0.0
-    money = f"costs ${format_count(second.usd.value)}, {_signed(dearer)}"
-    return f"{money}, and {time}" if objective is Objective.COST else f"{time}, and {money}"
+    cost = f"costs {money(second.usd.value)}, {_signed(dearer)}"
+    return f"{cost}, and {time}" if objective is Objective.COST else f"{time}, and {cost}"
 
 
 def _where(best: Plan, second: Plan) -> str:
@@ -37,9 +37,9 @@ def _where(best: Plan, second: Plan) -> str:
     if more[name] <= _NOTICEABLE * best.step_seconds.value:
         left = second.memory_bytes.value - best.memory_bytes.value
         if left > 0.0:
-            return f"it needs {format_bytes(left)} more memory on each device"
+            return f"it needs {memory(left)} more memory on each device"
         return ""
-    here, there = format_duration(first.get(name, 0.0)), format_duration(other.get(name, 0.0))
+    here, there = time_words(first.get(name, 0.0)), time_words(other.get(name, 0.0))
     return f"'{name}' takes {there} of a step where the best plan needs {here}"
 
 

@@ -13,6 +13,7 @@ from dataclasses import replace
 from modelyard.errors import InputError
 from modelyard.plan.answer import Plan
 from modelyard.plan.check import has_loss
+from modelyard.plan.figures import time_words
 from modelyard.plan.knowledge import Knowledge
 from modelyard.plan.request import Request
 from modelyard.plan.search import equivalent_parameters
@@ -20,7 +21,7 @@ from modelyard.plan.ways.pricing import of_model, possible, price, without_loss_
 from modelyard.plan.ways.way import Way, WayName, keeps_limits
 from modelyard.spec.model import Model, ModelKind
 from modelyard.spec.rescaled import nearest_width, scaled
-from modelyard.units import format_count, format_duration
+from modelyard.units import format_count
 
 #: below an eighth of its width or depth a model is another model
 _SMALLEST_SHARE = 1.0 / 8.0
@@ -82,7 +83,7 @@ def _goal(request: Request, asked: Plan | None) -> tuple[Request, str]:
     why = "the asked run is in time and budget" if limited else "there is no deadline or budget"
     return (
         replace(goal, limits=replace(limits, deadline_seconds=half)),
-        f"to half the time, {format_duration(half)}, as {why}",
+        f"to half the time, {time_words(half)}, as {why}",
     )
 
 
