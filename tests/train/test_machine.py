@@ -250,6 +250,12 @@ def test_a_lost_member_is_left_out_and_the_step_repeated() -> None:
     ]
 
 
+def test_numbers_of_generations_begin_after_those_of_an_earlier_job() -> None:
+    world = World(Settings(batch=BATCH, steps=2, most=1, after_generation=7))
+    world.join()
+    assert world.machine.progress.generation == 8
+
+
 def test_whoever_comes_enters_after_a_commit() -> None:
     world = World(Settings(batch=BATCH, steps=5, most=3, patience_seconds=0.0))
     world.join()

@@ -78,13 +78,19 @@ def _supervisor(
 
     from modelyard.train.conductor.machine import Settings
     from modelyard.train.job import Post, asynchronous
+    from modelyard.train.snapshots import next_generation
     from modelyard.train.supervisor import CONDUCTOR, Supervisor
 
     assert job.train is not None
     assert job.batch is not None
     assert job.steps is not None
+    checkpoints = job.train.checkpoints.to or str((folder / "checkpoints").resolve())
     settings = Settings(
-        batch=job.batch, steps=job.steps, most=workers, stall_seconds=job.train.stall
+        batch=job.batch,
+        steps=job.steps,
+        most=workers,
+        stall_seconds=job.train.stall,
+        after_generation=next_generation(checkpoints) - 1,
     )
     each = threads or max(1, (os.cpu_count() or 1) // workers)
 
@@ -96,7 +102,7 @@ def _supervisor(
             beat_seconds=settings.beat_seconds,
             threads=each,
             steps=settings.steps,
-            checkpoints=str((folder / "checkpoints").resolve()),
+            checkpoints=checkpoints,
         )
         return msgspec.json.encode(post).decode()
 

@@ -58,6 +58,9 @@ class Settings:
     patience_seconds: float = 2.0
     #: the longest acceptable pause after a failure; every other time-out derives from it
     stall_seconds: float = 1.0
+    #: generations are numbered from the one after this: no number is used twice where
+    #: checkpoints of an earlier job are kept
+    after_generation: int = 0
 
     @property
     def beat_seconds(self) -> float:
@@ -208,6 +211,10 @@ class Machine:
     _failures: int = 0
     _finished: bool = False
 
+    def __post_init__(self) -> None:
+        latest = max(self.progress.generation, self.settings.after_generation)
+        self.progress = replace(self.progress, generation=latest)
+
     @property
     def members(self) -> tuple[str, ...]:
         """Who takes part now, by rank."""
@@ -320,7 +327,7 @@ class Machine:
         ready = len(self._workers)
         if ready < self.settings.fewest or self._waiting_since is None:
             return
-        first = self.progress.generation == 0
+        first = self.progress.generation <= self.settings.after_generation
         patience = self.settings.patience_seconds if first else self.settings.stall_seconds
         if now - self._waiting_since < patience and ready < self.settings.most:
             return
