@@ -27,7 +27,7 @@ endif
 .DEFAULT_GOAL := help
 .PHONY: help setup test test-slow lint format types imports demo \
         bench bench-reproduce bench-simulator bench-decisions bench-yard \
-        bench-topology bench-dl2 bench-recovery bench-planner bench-bulk bench-calibration docs clean distclean
+        bench-topology bench-dl2 bench-recovery bench-snapshot bench-planner bench-bulk bench-calibration docs clean distclean
 
 help: ## list the targets
 	awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -106,6 +106,9 @@ bench-simulator: setup ## how fast the simulator plays a trace
 
 bench-recovery: setup ## what deaths, hangs and resizes cost a training job, beside torchrun
 	$(BIN)/python benchmarks/recovery.py
+
+bench-snapshot: setup ## how long training stands still for a snapshot, beside torch's own
+	$(BIN)/python benchmarks/snapshot.py
 
 bench-decisions: setup ## how fast the policies decide
 	$(BIN)/python benchmarks/decisions.py

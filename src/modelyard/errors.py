@@ -6,6 +6,8 @@
     ├── CapacityError        a request that this cluster could never meet, even when empty
     └── PolicyError          a policy returned decisions that break an invariant of the yard
 
+`keep/problems.py` adds what can be wrong with a store, `train` what ends a worker or a job.
+
 `str(error)` is fit to print: one line per problem, each ending with its fix. Nothing heavy is
 imported here, because every command imports this module before it does anything else.
 """
