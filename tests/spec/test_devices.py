@@ -11,6 +11,8 @@ import pytest
 from modelyard.errors import UnknownName
 from modelyard.spec import devices as module
 from modelyard.spec.devices import Device, Precision, catalogue, device, find_device, kind_name
+from modelyard.spec.platform import platform
+from modelyard.speed.physical.families import family_of
 
 #: figures in which the catalogue departs from the public table, and why
 DEPARTURES = {
@@ -175,3 +177,19 @@ def is_number(text: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+@pytest.mark.parametrize(
+    ("name", "like", "inside"),
+    [
+        ("H800", "H100", 200e9),
+        ("NVIDIA A800-SXM4-80GB", "A100", 200e9),
+        ("H100-96", "H100", 450e9),
+    ],
+)
+def test_variants_compute_as_their_likes(name: str, like: str, inside: float) -> None:
+    found, original = device(name), device(like)
+    assert found.peak_flops == original.peak_flops
+    assert found.memory_bandwidth == original.memory_bandwidth
+    assert platform(found, 8).inside_bandwidth == inside
+    assert family_of(found) is family_of(original)

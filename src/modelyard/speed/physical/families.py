@@ -60,8 +60,8 @@ _BY_MAKER = {
 _LOW_POWER = frozenset({"T4", "L4", "P4", "A10", "A10G"})
 _BY_PREFIX = (
     (("GB", "B2", "B3", "Rubin"), Family.BLACKWELL),
-    (("H1", "H2", "GH"), Family.HOPPER),
-    (("A40", "A100", "L40", "RTX-3", "RTX-4"), Family.AMPERE),
+    (("H1", "H2", "H8", "GH"), Family.HOPPER),
+    (("A40", "A100", "A800", "L40", "RTX-3", "RTX-4"), Family.AMPERE),
     (("V1", "P1", "K8", "RTX-2"), Family.VOLTA),
 )
 
