@@ -190,6 +190,5 @@ def is_number(text: str) -> bool:
 def test_variants_compute_as_their_likes(name: str, like: str, inside: float) -> None:
     found, original = device(name), device(like)
     assert found.peak_flops == original.peak_flops
-    assert found.memory_bandwidth == original.memory_bandwidth
     assert platform(found, 8).inside_bandwidth == inside
     assert family_of(found) is family_of(original)
