@@ -177,6 +177,24 @@ def test_what_a_lost_worker_held_is_used_by_others(tmp_path: Path) -> None:
     used_once(job.close(), 40)
 
 
+def test_a_hanging_worker_is_not_waited_for(tmp_path: Path) -> None:
+    """It holds a lease and says nothing; what it pushes after all is refused."""
+    job = Job(tmp_path, pace("servers-stale", {"staleness": 1}), steps=20)
+    model = torch.nn.Sequential(
+        torch.nn.Linear(WIDTH, 32), torch.nn.GELU(), torch.nn.Linear(32, CLASSES)
+    )
+    with job.run("hanging") as run:
+        run.train(model, rate=lambda _: 0.1)
+        step = next(run.steps())
+        at_once(lambda: job.work("other", alone=True))
+        for chosen in step.microbatches():
+            step.backward(model(job.points[chosen]).mean(), samples=len(chosen))
+        assert not step.commit()
+    committed = job.close()
+    used_once(committed, 20)
+    assert {line.members for line in committed} == {("other",)}
+
+
 def test_a_server_that_dies_goes_on_from_one_moment(tmp_path: Path) -> None:
     job = Job(tmp_path, pace("servers-async"), steps=30)
     at_once(lambda: job.work("one", alone=True))

@@ -30,7 +30,7 @@ import torch
 from modelyard.errors import InputError
 from modelyard.train.asynchronous.memory import Memory
 from modelyard.train.asynchronous.pace import Pace
-from modelyard.train.asynchronous.wire import Line, admit, receive, send
+from modelyard.train.asynchronous.wire import Line, admit, hang_up, receive, send
 from modelyard.train.compress.combinations import compressor
 from modelyard.train.conductor.journal import Journal
 from modelyard.train.conductor.machine import Began, Committed, RolledBack
@@ -188,7 +188,7 @@ class Server:
                 self._clocks.pop(lease.worker, None)
                 self._ledger.give_back(lease.worker)
                 if line is not None:
-                    line.close()
+                    hang_up(line)
         self._changed.notify_all()
 
     def _push(self, worker: str, asked: Any) -> object:

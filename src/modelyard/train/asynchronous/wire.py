@@ -5,6 +5,7 @@ Descriptions are JSON and tensors bytes, as in `train/state.py`: nothing is unpi
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 from multiprocessing import ProcessError
@@ -34,9 +35,19 @@ def admit(line: Line, token: str) -> None:
     _prove(line, token, first=True)
 
 
+def hang_up(line: Line) -> None:
+    """End a connection that another thread may be waiting on; that thread closes it."""
+    with contextlib.suppress(OSError), _socket(line) as same:
+        same.shutdown(socket.SHUT_RDWR)
+
+
+def _socket(line: Line) -> socket.socket:
+    return socket.socket(fileno=os.dup(line.fileno()))
+
+
 def _prove(line: Line, token: str, *, first: bool) -> None:
     # A tree is several writes: without this each would wait for the other side to acknowledge.
-    with socket.socket(fileno=os.dup(line.fileno())) as same:
+    with _socket(line) as same:
         same.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     try:
         for turn in (first, not first):
