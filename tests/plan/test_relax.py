@@ -46,12 +46,16 @@ def test_a_deadline_asks_for_time_or_devices(asked, knowledge):
     found = refusal(request, knowledge)
     assert found.binding is Binding.DEADLINE
     seconds = parse_duration(change(found, "--deadline"))
-    assert solve(replace(request, limits=Limits(deadline_seconds=seconds)), knowledge).plans
+    kept = solve(replace(request, limits=Limits(deadline_seconds=seconds)), knowledge).plans[0]
+    assert kept.deadline_probability == pytest.approx(0.8, abs=0.05)
+    fastest = kept.run_seconds.value
     assert not solve(
-        replace(request, limits=Limits(deadline_seconds=seconds * 0.9)), knowledge
+        replace(request, limits=Limits(deadline_seconds=fastest * 0.99)), knowledge
     ).plans
     devices = change(found, "--devices")
-    assert solve(replace(request, pools=parse_pools(devices)), knowledge).plans
+    more = solve(replace(request, pools=parse_pools(devices)), knowledge).plans[0]
+    assert more.deadline_probability > 0.75
+    assert all("to keep the deadline" in item.effect for item in found.relaxations)
 
 
 def test_a_budget_asks_for_money_or_spot_instances(asked, knowledge):

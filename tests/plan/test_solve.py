@@ -263,3 +263,30 @@ def test_the_curve_rises_and_is_of_one_batch(asked, knowledge):
     fastest = min(point.step_seconds for point in answer.curve)
     assert fastest == pytest.approx(answer.plans[0].step_seconds.value)
     assert np.argmax([point.devices for point in answer.curve]) == len(answer.curve) - 1
+
+
+def test_limits_are_kept_with_a_probability(asked, knowledge):
+    plain = solve(asked("llama2-7b", "64xH100"), knowledge).plans[0]
+    assert plain.deadline_probability is None
+    assert plain.budget_probability is None
+    run, usd = plain.run_seconds, plain.usd
+    for seconds, expected in ((run.value, 0.5), (run.high, 0.9), (run.value * 100, 1.0)):
+        limits = Limits(deadline_seconds=seconds, budget_usd=usd.high)
+        best = solve(asked("llama2-7b", "64xH100", limits=limits), knowledge).plans[0]
+        assert best.deadline_probability == pytest.approx(expected, abs=1e-3)
+        assert best.budget_probability == pytest.approx(0.9, abs=1e-3)
+    assert run.probability_below(run.low) == pytest.approx(0.1, abs=1e-3)
+
+
+@pytest.mark.parametrize("tokens", [1e5, 1e6, 1e9, 1e12, 1e15])
+def test_losses_lie_between_what_cannot_be_learnt_and_guessing(asked, knowledge, tokens):
+    loss = solve(asked("gpt2", "8xA100", tokens=tokens), knowledge).plans[0].loss
+    law = knowledge.loss
+    floor = law.E * math.exp(-1.2816 * math.sqrt(law.covariance[0][0]))
+    assert floor <= loss.low <= loss.value <= loss.high <= math.log(50_257)
+
+
+def test_the_curve_never_falls(asked, knowledge):
+    answer = solve(asked("llama2-7b", "64xH100", global_batch=88), knowledge)
+    speeds = [point.tokens_per_second for point in answer.curve]
+    assert speeds == sorted(speeds)

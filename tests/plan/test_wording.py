@@ -16,6 +16,7 @@ from modelyard.spec.layout import Recompute, Sharding
 from modelyard.spec.model import Model, ModelKind, Parameters
 from modelyard.spec.pool import parse_pools
 from modelyard.spec.tuning import Method
+from modelyard.spec.zoo import find_model
 
 SMALL = Model(
     name="small",
@@ -196,3 +197,10 @@ def test_software_is_named_or_described(written: str, compiled: str, style: str)
 
 def test_unknown_software_is_refused() -> None:
     assert "did you mean 'megatron'" in str(refused(software="megatrn"))
+
+
+@pytest.mark.parametrize(
+    ("name", "tokens"), [("t5-11b", 512), ("gpt2", 1_024), ("llama3-405b", 4_096)]
+)
+def test_the_usual_sequence_is_what_a_model_was_made_for(name, tokens):
+    assert usual_sequence(find_model(name)) == tokens

@@ -57,6 +57,10 @@ def print_worlds(answer: Answer, others: Mapping[str, Answer]) -> None:
     print_columns(world_columns(answer, others))
     for change, words in bound_by(others).items():
         echo_folded(f"{change}: {words}", text_width())
+    for change, world in others.items():
+        for note in world.notes:
+            if note not in answer.notes:
+                echo_folded(f"{change}: note: {note}", text_width())
 
 
 def world_columns(answer: Answer, others: Mapping[str, Answer]) -> list[Column]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -9,6 +10,9 @@ from enum import StrEnum
 from modelyard.plan.request import Request
 from modelyard.spec.layout import Layout
 from modelyard.spec.pool import Pool
+
+#: standard deviations on either side of which four fifths of a normal distribution lie
+_EIGHTY = 1.2816
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +22,20 @@ class Interval:
     value: float
     low: float
     high: float
+
+    @property
+    def sigma(self) -> float:
+        """Standard deviation of the logarithm of the figure."""
+        if not 0.0 < self.low <= self.high < math.inf:
+            return 0.0
+        return math.log(self.high / self.low) / (2.0 * _EIGHTY)
+
+    def probability_below(self, limit: float) -> float:
+        """The probability that the truth is no more than this limit."""
+        if self.sigma <= 0.0 or not 0.0 < limit < math.inf:
+            return float(self.value <= limit)
+        deviations = math.log(limit / self.value) / self.sigma
+        return 0.5 * (1.0 + math.erf(deviations / math.sqrt(2.0)))
 
 
 class Binding(StrEnum):
@@ -89,6 +107,10 @@ class Plan:
     #: who does what where devices of several kinds work together; empty on one kind. `pool` and
     #: `layout` are then those of the share that is slowest
     shares: tuple[Share, ...] = ()
+    #: probability of keeping the deadline; None where there is none
+    deadline_probability: float | None = None
+    #: probability of keeping the budget; None where there is none
+    budget_probability: float | None = None
 
     @property
     def devices(self) -> int:

@@ -96,9 +96,11 @@ def _about_plan(request: Request, best: Plan) -> Iterator[str]:
     deadline, budget = request.limits.deadline_seconds, request.limits.budget_usd
     if deadline is not None and best.run_seconds.high > deadline:
         high = time_words(best.run_seconds.high)
-        yield f"the deadline is kept on average; one run in ten takes longer than {high}"
+        odds = f"{best.run_seconds.probability_below(deadline):.0%}"
+        yield f"the deadline is kept with a probability of {odds}; one run in ten takes over {high}"
     if budget is not None and best.usd is not None and best.usd.high > budget:
         high = money(best.usd.high)
-        yield f"the budget is kept on average; one run in ten costs more than {high}"
+        odds = f"{best.usd.probability_below(budget):.0%}"
+        yield f"the budget is kept with a probability of {odds}; one run in ten costs over {high}"
     if best.goodput < 0.9:
         yield f"failures and checkpoints take {1.0 - best.goodput:.0%} of the time"

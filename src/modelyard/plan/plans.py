@@ -64,6 +64,7 @@ def _on_pool(
             devices_per_node=pool.platform.devices_per_node,
             spot=request.spot,
         )
+        usd = None if price is None else _scaled(run, devices * price / 3_600.0)
         binding, why = bindings[place]
         made[place] = Plan(
             pool=pool,
@@ -82,13 +83,20 @@ def _on_pool(
             if between is None
             else float(checkpoint_interval(between, request.reliability)[0]),
             run_seconds=run,
-            usd=None if price is None else _scaled(run, devices * price / 3_600.0),
+            usd=usd,
             loss=_loss(request, knowledge, found, batch),
             model_flops_share=model_flops(request) * batch / (devices * peak * step.value),
             binding=binding,
             why=why,
+            deadline_probability=kept_probability(run, request.limits.deadline_seconds),
+            budget_probability=kept_probability(usd, request.limits.budget_usd),
         )
     return made
+
+
+def kept_probability(figure: Interval | None, limit: float | None) -> float | None:
+    """The probability that a figure keeps a limit; None where there is no limit."""
+    return None if figure is None or limit is None else figure.probability_below(limit)
 
 
 def _loss(request: Request, knowledge: Knowledge, found: Found, batch: int) -> Interval | None:

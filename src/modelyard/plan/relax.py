@@ -6,7 +6,7 @@ a refusal takes a few seconds at most even for the largest models.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 
 import numpy as np
@@ -20,6 +20,7 @@ from modelyard.plan.check import has_loss, usable
 from modelyard.plan.figures import memory, money, time_words
 from modelyard.plan.knowledge import Knowledge
 from modelyard.plan.limits import kept_by_limit
+from modelyard.plan.plans import kept_probability
 from modelyard.plan.request import Limits, Pins, Request
 from modelyard.plan.search import Found, equivalent_parameters, search
 from modelyard.plan.space import layouts
@@ -36,6 +37,8 @@ _HALVINGS = 4
 _WORTHWHILE = 0.97
 #: nobody who asked for a run wants one that is so many times longer
 _MOST_TOKENS_FACTOR = 100.0
+#: a suggested limit is kept four times out of five
+_SURE_DEVIATIONS = 0.8416
 #: figures suggested to people are rounded up to so many digits
 _DIGITS = 2
 
@@ -161,7 +164,10 @@ def _limits(request: Request, knowledge: Knowledge, found: Found) -> Iterator[Re
             Binding.BUDGET: candidates.usd,
             Binding.LOSS: candidates.loss,
         }[binding][places]
-        text, limits = _moved(request.limits, binding, float(value.min()))
+        nearest = int(places[np.argmin(value)])
+        # Times and costs are uncertain, and a limit that is kept half of the time is no help.
+        surely = 1.0 if binding is Binding.LOSS else _surely(candidates.step_sigma[nearest])
+        text, limits = _moved(request.limits, binding, float(value.min()) * surely)
         yield from _verified(
             iter([_Change(binding, text, replace(request, limits=limits))]), knowledge
         )
@@ -192,7 +198,53 @@ def _devices(request: Request, knowledge: Knowledge, found: Found) -> Iterator[R
                 iter([_Change(Binding.DEVICES, f"--devices {pool.most}x{pool.kind}", changed)]),
                 knowledge,
             )
-        yield from _more_devices(request, knowledge, place)
+        yield from _surely_enough(request, knowledge, found, place) or _more_devices(
+            request, knowledge, place
+        )
+
+
+def _surely(sigma: float) -> float:
+    """By how much a limit has to exceed an estimate with this sigma to be kept often enough."""
+    return float(np.exp(_SURE_DEVIATIONS * sigma))
+
+
+def _surely_enough(
+    request: Request, knowledge: Knowledge, found: Found, place: int
+) -> list[Relaxation]:
+    """As many more devices as keep deadline and budget often enough."""
+    limits = request.limits
+    if not found.candidates.size or (limits.deadline_seconds, limits.budget_usd) == (None, None):
+        return []
+    surely = _surely(float(np.median(found.candidates.step_sigma)))
+    return _as_asked(request, [*_more_devices(_with_room(request, surely), knowledge, place)])
+
+
+def _with_room(request: Request, surely: float) -> Request:
+    """The request with deadline and budget so tight that the real ones are kept often enough."""
+    limits = request.limits
+    tight = replace(
+        limits,
+        deadline_seconds=limits.deadline_seconds and limits.deadline_seconds / surely,
+        budget_usd=limits.budget_usd and limits.budget_usd / surely,
+    )
+    return replace(request, limits=tight)
+
+
+def _as_asked(request: Request, found: Sequence[Relaxation]) -> list[Relaxation]:
+    """Relaxations with the odds of keeping the limits of this request."""
+    limits = request.limits
+    plans = [
+        replace(
+            each.plan,
+            deadline_probability=kept_probability(each.plan.run_seconds, limits.deadline_seconds),
+            budget_probability=kept_probability(each.plan.usd, limits.budget_usd),
+        )
+        for each in found
+    ]
+    return [
+        replace(each, plan=plan, effect=_effect(plan))
+        for each, plan in zip(found, plans, strict=True)
+    ]
 
 
 def _never_good_enough(request: Request, found: Found) -> bool:
@@ -385,7 +437,13 @@ def _with_pool(request: Request, place: int, pool: Pool) -> Request:
 
 def _effect(plan: Plan) -> str:
     text = f"{plan.devices:,} {plan.pool.kind} for {time_words(plan.run_seconds.value)}"
-    return f"{text}, {_usd(plan.usd.value)}" if plan.usd is not None else text
+    text = f"{text}, {_usd(plan.usd.value)}" if plan.usd is not None else text
+    for name, odds in (
+        ("deadline", plan.deadline_probability),
+        ("budget", plan.budget_probability),
+    ):
+        text += f", {odds:.0%} to keep the {name}" if odds is not None else ""
+    return text
 
 
 def _usd(amount: float | None) -> str:

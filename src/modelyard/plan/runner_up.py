@@ -29,22 +29,29 @@ def _difference(best: Plan, second: Plan, objective: Objective) -> str:
 
 
 def _where(best: Plan, second: Plan) -> str:
-    """The part of a step that makes most of the difference, per unit of the same work."""
-    scale = best.global_batch / second.global_batch
-    first, other = _shares(best, 1.0), _shares(second, scale)
+    """The part of the time that makes most of the difference.
+
+    Steps are compared where they do the same work, whole runs otherwise.
+    """
+    same = best.global_batch == second.global_batch
+    first, other = (_seconds(plan, steps=1.0 if same else plan.steps) for plan in (best, second))
     more = {name: other.get(name, 0.0) - first.get(name, 0.0) for name in {*first, *other}}
     name = max(sorted(more), key=lambda part: more[part])
-    if more[name] <= _NOTICEABLE * best.step_seconds.value:
+    if more[name] <= _NOTICEABLE * sum(first.values()):
         left = second.memory_bytes.value - best.memory_bytes.value
-        if left > 0.0:
+        if left > 0.0 and best.devices == second.devices:
             return f"it needs {memory(left)} more memory on each device"
         return ""
     here, there = time_words(first.get(name, 0.0)), time_words(other.get(name, 0.0))
-    return f"'{name}' takes {there} of a step where the best plan needs {here}"
+    of = "a step" if same else "its run"
+    on = ""
+    if best.devices != second.devices:
+        on = f" on {second.devices:,} devices instead of {best.devices:,}"
+    return f"'{name}' takes {there} of {of}{on} where the best plan needs {here}"
 
 
-def _shares(plan: Plan, scale: float) -> Mapping[str, float]:
-    return {name: seconds * scale for name, seconds in plan.step_parts.items()}
+def _seconds(plan: Plan, steps: float) -> Mapping[str, float]:
+    return {name: seconds * steps for name, seconds in plan.step_parts.items()}
 
 
 def _signed(share: float) -> str:

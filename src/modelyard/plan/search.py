@@ -21,7 +21,7 @@ from modelyard.plan.check import has_loss, usable
 from modelyard.plan.critical_batch import CriticalBatch
 from modelyard.plan.knowledge import Knowledge
 from modelyard.plan.limits import kept
-from modelyard.plan.loss.law import LossEstimate
+from modelyard.plan.loss.law import INTERVAL_DEVIATIONS, LossEstimate
 from modelyard.plan.request import Objective, Request
 from modelyard.plan.space import fewer_launchable, layouts
 from modelyard.spec.model import Model
@@ -121,12 +121,17 @@ def critical_of(request: Request, knowledge: Knowledge) -> CriticalBatch:
 
 
 def loss_at(request: Request, knowledge: Knowledge, tokens: float) -> LossEstimate:
-    """The loss of the model after so many tokens; guessing every token alike is never worse."""
-    found = knowledge.loss.predict(equivalent_parameters(request.model), tokens)
+    """The loss of the model after so many tokens.
+
+    Guessing every token alike is never worse, and no run ends below what cannot be learnt.
+    """
+    law = knowledge.loss
+    found = law.predict(equivalent_parameters(request.model), tokens)
     guess = float(np.log(max(request.model.vocab, 2)))
-    return LossEstimate(
-        min(found.loss, guess), min(found.low, guess), min(found.high, guess), found.extrapolation
-    )
+    floor = law.E * float(np.exp(-INTERVAL_DEVIATIONS * np.sqrt(law.covariance[0][0])))
+    loss = min(found.loss, guess)
+    low = min(max(found.low, floor), loss)
+    return LossEstimate(loss, low, min(found.high, guess), found.extrapolation)
 
 
 def loss_with_batch(

@@ -6,7 +6,7 @@ from modelyard.plan.answer import Answer, Binding, Plan, Searched
 from modelyard.plan.best import value_of
 from modelyard.plan.binding import binding_of, usual_binding
 from modelyard.plan.check import check
-from modelyard.plan.curve import curve
+from modelyard.plan.curve import curve, envelope
 from modelyard.plan.front import front, unbeaten
 from modelyard.plan.knowledge import Knowledge
 from modelyard.plan.mixed.plans import mixed_plans
@@ -44,7 +44,7 @@ def solve(request: Request, knowledge: Knowledge) -> Answer:
         runner_up=runner_up(plans[0], plans[1], objective) if len(plans) > 1 else None,
         front=on_front,
         refusal=refusal(request, knowledge, found) if best is None else None,
-        curve=curve(request, found, best.global_batch) if best is not None else (),
+        curve=envelope(curve(request, found, best.global_batch)) if best is not None else (),
         searched=searched,
         notes=notes(request, knowledge, best, found.critical),
     )

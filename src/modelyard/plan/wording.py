@@ -73,6 +73,8 @@ REQUIRED = ("model", "devices", "tokens")
 USUAL_SEQUENCE = 4_096
 #: Where a model has no limit of its own.
 UNLIMITED_SEQUENCE = 2_048
+#: The same with an encoder and a decoder: T5 was trained with so many (Raffel et al., 2020).
+TEXT_TO_TEXT_SEQUENCE = 512
 USUAL_RANK = 16
 
 #: Far above anything that will be trained; larger numbers are typing mistakes.
@@ -151,7 +153,10 @@ def read_request(words: Mapping[str, object], sources: Sources) -> Request:
 
 def usual_sequence(model: Model) -> int:
     """The sequence to train with when nobody said: what the model is made for, within reason."""
-    return min(model.longest or UNLIMITED_SEQUENCE, USUAL_SEQUENCE)
+    unlimited = UNLIMITED_SEQUENCE
+    if model.kind is ModelKind.ENCODER_DECODER:
+        unlimited = TEXT_TO_TEXT_SEQUENCE
+    return min(model.longest or unlimited, USUAL_SEQUENCE)
 
 
 def refusal(problems: Iterable[Problem]) -> InputError:

@@ -17,6 +17,7 @@ from modelyard.plan.mixed.by_data import teams_by_data
 from modelyard.plan.mixed.by_layers import teams_by_layers
 from modelyard.plan.mixed.effort import BEAM, Effort
 from modelyard.plan.mixed.team import Team
+from modelyard.plan.plans import kept_probability
 from modelyard.plan.request import Limits, Request
 from modelyard.plan.search import critical_of, loss_with_batch
 from modelyard.spec.devices import Precision
@@ -79,6 +80,7 @@ def _plan(request: Request, knowledge: Knowledge, team: Team) -> Plan:
         each.devices * (request.pools[each.place].platform.device.peak(each.layout.precision) or 0)
         for each in team.members
     )
+    usd = _usd(request, team, run)
     estimate = loss_with_batch(request, knowledge, team.batch, critical_of(request, knowledge))
     return Plan(
         pool=request.pools[slowest.place],
@@ -95,12 +97,14 @@ def _plan(request: Request, knowledge: Knowledge, team: Team) -> Plan:
         if between is None
         else float(checkpoint_interval(np.array([between]), request.reliability)[0]),
         run_seconds=run,
-        usd=_usd(request, team, run),
+        usd=usd,
         loss=Interval(estimate.loss, estimate.low, estimate.high) if estimate else None,
         model_flops_share=model_flops(request) * team.batch / (peak * step.value),
         binding=Binding.DEVICES,
         why=_why(request, team),
         shares=tuple(_share(request, team, at) for at in range(len(team.members))),
+        deadline_probability=kept_probability(run, request.limits.deadline_seconds),
+        budget_probability=kept_probability(usd, request.limits.budget_usd),
     )
 
 
