@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -19,10 +20,11 @@ import pytest
 from click.testing import CliRunner, Result
 
 from modelyard.cli.calibrate import Lines, Pace
+from modelyard.cli.calibrate_report import warnings_of
 from modelyard.cli.main import yard
 from modelyard.measure import survey as surveys
 from modelyard.measure.bench import about, launch
-from modelyard.measure.calibration import read_calibration
+from modelyard.measure.calibration import Errors, read_calibration
 from modelyard.measure.survey import Agenda, Stage, Survey
 
 Found = TypeVar("Found")
@@ -195,3 +197,16 @@ def until(condition: Callable[[], Found], limit_seconds: float = 30.0) -> Found:
 def children_of(pid: int) -> list[int]:
     text = Path(f"/proc/{pid}/task/{pid}/children").read_text()
     return [int(word) for word in text.split()]
+
+
+@pytest.mark.usefixtures("measured_before")
+@pytest.mark.parametrize(("after", "warned"), [(0.02, False), (0.104, False), (0.2, True)])
+def test_a_fit_that_makes_things_worse_is_told(tmp_path: Path, after: float, warned: bool) -> None:
+    out = tmp_path / "here.json"
+    assert run("--quick", "--out", str(out)).exit_code == 0
+    found = replace(read_calibration(out), time_errors=Errors(before=0.1, after=after))
+    warnings = warnings_of(found, None)
+    assert any("step times worse" in line for line in warnings) is warned
+    assert all("without --quick" in line for line in warnings)
+    made = json.loads(run("--quick", "--out", str(out), "-o", "json").stdout)
+    assert made["warnings"] == warnings_of(read_calibration(out), None)

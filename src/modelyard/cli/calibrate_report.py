@@ -20,6 +20,13 @@ if TYPE_CHECKING:
 
 #: When others had more of the cores than this, the figures are worse than the machine is.
 BUSY_SHARE = 0.05
+#: A fit that is worse by less than this is as good: medians of few runs vary by more.
+WORSE = 0.005
+MEASURE_MORE = (
+    "measure in full on a quiet machine (yard calibrate without --quick), or plan without "
+    "--calibration"
+)
+GIVE_MORE = "give more runs, or go on without --runs"
 NUMBERS = ("step", "before", "after", "peak memory", "before ", "after ")
 
 
@@ -50,6 +57,8 @@ def print_report(outcome: Outcome, known: Refined | None, out: Path) -> None:
         )
     if known is not None:
         _print_refined(known)
+    for warning in warnings_of(outcome.calibration, known):
+        click.echo(f"\nwarning: {warning}")
     click.echo(f"\nWritten: {out}")
     click.echo(f"Next:    {next_command(outcome.calibration, out)}")
 
@@ -81,8 +90,28 @@ def as_json(outcome: Outcome, known: Refined | None, out: Path) -> dict[str, Any
             "memory_errors": _errors(known.peaks),
             "skipped": [asdict(one) for one in known.skipped],
         },
+        "warnings": warnings_of(calibration, known),
         "next": next_command(calibration, out),
     }
+
+
+def warnings_of(calibration: Calibration, known: Refined | None) -> list[str]:
+    """Where the fit predicts runs that it has not seen worse than the factors it began with."""
+    checked = [
+        ("step times", calibration.time_errors, MEASURE_MORE),
+        ("peak memory", calibration.memory_errors, MEASURE_MORE),
+    ]
+    if known is not None:
+        checked += [
+            ("step times of your runs", known.times, GIVE_MORE),
+            ("peak memory of your runs", known.peaks, GIVE_MORE),
+        ]
+    return [
+        f"the fit makes {what} worse on runs that it has not seen: off by {errors.before:.1%} "
+        f"before, {errors.after:.1%} after (median); {remedy}"
+        for what, errors, remedy in checked
+        if errors is not None and errors.after > errors.before + WORSE
+    ]
 
 
 def next_command(calibration: Calibration, out: Path) -> str:
@@ -125,7 +154,7 @@ def _print_runs(times: Check, peaks: Check) -> None:
             format_duration(float(times.measured[place])),
             _off(times.before[place] / times.measured[place]),
             _off(times.after[place] / times.measured[place]),
-            format_bytes(float(peaks.measured[place])),
+            format_bytes(float(peaks.measured[place]), binary=True),
             _off(peaks.before[place] / peaks.measured[place]),
             _off(peaks.after[place] / peaks.measured[place]),
         )
