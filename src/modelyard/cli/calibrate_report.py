@@ -21,10 +21,9 @@ if TYPE_CHECKING:
 #: When others had more of the cores than this, the figures are worse than the machine is.
 BUSY_SHARE = 0.05
 #: A fit that is worse by less than this is as good: medians of few runs vary by more.
-WORSE = 0.005
+WORSE = 0.02
 MEASURE_MORE = (
-    "measure in full on a quiet machine (yard calibrate without --quick), or plan without "
-    "--calibration"
+    "measure again in full, without --quick and on a quiet machine, or plan without --calibration"
 )
 GIVE_MORE = "give more runs, or go on without --runs"
 NUMBERS = ("step", "before", "after", "peak memory", "before ", "after ")
