@@ -51,7 +51,7 @@ from table import Table, write_section
 DATA_VARIABLE = "MODELYARD_DATA"
 DATA_BESIDE_REPOSITORY = Path(__file__).resolve().parents[2] / "shared" / "data"
 #: rows of a cluster that a user may have measured, and how often they are drawn
-FEW, DRAWS, SEED = 5, 8, 1
+FEW, DRAWS, SEED = 5, 20, 1
 MEDIAN_AIM, P90_AIM, FEW_AIM, REGRET_AIM = 0.10, 0.25, 0.06, 0.05
 COVERAGE_AIM = (0.75, 0.85)
 RATE_AIM = 100_000.0
