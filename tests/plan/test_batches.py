@@ -78,3 +78,18 @@ def test_a_larger_batch_has_to_earn_its_tokens(asked, knowledge):
         asked("gpt2-xl", "1024xH100", tokens=3e10, global_batch=few.global_batch), knowledge
     )
     assert many.run_seconds.value < given.plans[0].run_seconds.value
+
+
+def test_idle_pipelines_ask_for_a_larger_batch(asked, knowledge):
+    pins = Pins(pipeline=8, virtual=1, data=8, tensor=1)
+    request = asked("llama2-7b", "64..64xH100", global_batch=64, pins=pins)
+    answer = solve(request, knowledge)
+    best = answer.plans[0]
+    assert best.step_parts["bubble"] > 0.2 * best.step_seconds.value
+    assert any("8 stages are idle" in note for note in answer.notes)
+
+
+def test_shorter_ends_of_a_pipeline_are_noted(asked, knowledge):
+    pins = Pins(tensor=8, pipeline=16)
+    answer = solve(asked("llama3-405b", "256xH100", global_batch=128, pins=pins), knowledge)
+    assert any("last of 16 stages have 7 layers, the others 8" in note for note in answer.notes)

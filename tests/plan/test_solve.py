@@ -210,7 +210,7 @@ def test_every_plan_says_what_binds_it(asked, knowledge):
     budget = (plain.front[0].usd.value + plain.front[-1].usd.value) / 2
     cases = (
         (plain.request, Binding.DEVICES),
-        (asked("gpt2", "100000xH100", global_batch=512), Binding.NETWORK),
+        (asked("gpt2", "100000xH100", global_batch=512), Binding.BATCH),
         (asked("llama2-7b", "64xH100", limits=Limits(budget_usd=budget)), Binding.BUDGET),
         (
             asked(

@@ -25,6 +25,8 @@ from modelyard.speed.physical.columns import Column
 _NOTICEABLE = 0.01
 #: a batch with so many times the factors of two of another is worth a look
 _MUCH_EVENER = 4
+#: where more devices than this share are in use, the batch is hardly what keeps others idle
+_MANY_IN_USE = 0.75
 #: how many layouts that do not fit are worth timing to see what memory costs
 _MOST_UNFITTING = 60_000
 
@@ -48,6 +50,7 @@ def binding_of(
         if request.objective is Objective.TIME:
             gains += _devices(request, found, place)
             gains += _batch(request, knowledge, found, place)
+            gains += _twice_the_batch(request, knowledge, found, place)
     noticed = [gain for gain in gains if gain.share > _NOTICEABLE]
     if noticed:
         most = max(noticed, key=lambda gain: gain.share)
@@ -167,6 +170,27 @@ def _batch(request: Request, knowledge: Knowledge, found: Found, place: int) -> 
     why += f"{time_words(there)} instead of {time_words(here)}"
     share = 1.0 - float(there / here)
     # A larger batch alone may gain as much as it is larger.
+    return [_Gain(Binding.BATCH, share, why)] if share > NEAR else []
+
+
+def _twice_the_batch(
+    request: Request, knowledge: Knowledge, found: Found, place: int
+) -> list[_Gain]:
+    """What twice the batch that was asked for would gain, where many devices are left over."""
+    candidates, asked = found.candidates, request.global_batch
+    pool = request.pools[int(candidates.pool[place])]
+    devices = int(candidates.devices[place])
+    if asked is None or devices > _MANY_IN_USE * pool.most:
+        return []
+    twice = search(replace(request, global_batch=2 * asked), knowledge)
+    if twice.best is None:
+        return []
+    there, here = twice.candidates.run_seconds[twice.best], candidates.run_seconds[place]
+    batch, larger = int(candidates.batch[place]), int(twice.candidates.batch[twice.best])
+    why = f"batches of {batch:,} sequences keep {devices:,} of {pool.most:,} {pool.kind} busy; "
+    why += f"--batch {larger} would use {int(twice.candidates.devices[twice.best]):,} and take "
+    why += f"{time_words(there)} instead of {time_words(here)}"
+    share = 1.0 - float(there / here)
     return [_Gain(Binding.BATCH, share, why)] if share > NEAR else []
 
 

@@ -14,10 +14,14 @@ from modelyard.plan.request import Request
 from modelyard.plan.search import equivalent_parameters
 from modelyard.spec.devices import Precision
 from modelyard.spec.model import ModelKind
+from modelyard.speed.physical.steps import BUBBLE
 from modelyard.units import format_count
 
 #: a device with less free memory than this share may run out of it on another day
 _TIGHT_RISK = 0.02
+
+#: a pipeline that is idle for less of a step than this is not worth a word
+_MUCH_IDLE = 0.15
 
 
 def notes(
@@ -91,6 +95,20 @@ def _about_plan(request: Request, best: Plan) -> Iterator[str]:
     kv_heads, tensor = request.model.kv_heads, best.layout.tensor
     if tensor > max(kv_heads, 1):
         yield f"tensor parallelism of {tensor} keeps {tensor // max(kv_heads, 1)} copies of keys"
+    layers, stages = request.model.layers, best.layout.pipeline
+    if not best.shares and layers % stages:
+        longest = -(-layers // stages)
+        yield (
+            f"the first and the last of {stages} stages have {longest - 1} layers, the others "
+            f"{longest}; Megatron-LM wants --account-for-embedding-in-pipeline-split and "
+            "--account-for-loss-in-pipeline-split for that"
+        )
+    idle = best.step_parts.get(BUBBLE, 0.0) / best.step_seconds.value
+    if idle > _MUCH_IDLE:
+        yield (
+            f"{stages} stages are idle {idle:.0%} of a step; a batch of more than "
+            f"{best.global_batch:,} sequences would fill them, and may waste tokens"
+        )
     if best.memory_risk > _TIGHT_RISK:
         yield f"the best plan runs out of memory with a probability of {best.memory_risk:.0%}"
     deadline, budget = request.limits.deadline_seconds, request.limits.budget_usd
