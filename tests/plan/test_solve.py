@@ -290,3 +290,10 @@ def test_the_curve_never_falls(asked, knowledge):
     answer = solve(asked("llama2-7b", "64xH100", global_batch=88), knowledge)
     speeds = [point.tokens_per_second for point in answer.curve]
     assert speeds == sorted(speeds)
+
+
+def test_runs_too_short_for_the_law_are_noted(asked, knowledge):
+    short = solve(asked("gpt2", "8xA100", tokens=1e6), knowledge)
+    assert any("the loss of guessing" in note for note in short.notes)
+    usual = solve(asked("gpt2", "8xA100", tokens=1e9), knowledge)
+    assert not any("the loss of guessing" in note for note in usual.notes)

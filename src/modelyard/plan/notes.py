@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from modelyard.plan.answer import Plan
@@ -95,6 +96,11 @@ def _about_plan(request: Request, best: Plan) -> Iterator[str]:
     kv_heads, tensor = request.model.kv_heads, best.layout.tensor
     if tensor > max(kv_heads, 1):
         yield f"tensor parallelism of {tensor} keeps {tensor // max(kv_heads, 1)} copies of keys"
+    if best.loss is not None and best.loss.value >= math.log(max(request.model.vocab, 2)):
+        yield (
+            f"the law of loss is not about runs as short as {format_count(request.tokens)} tokens; "
+            f"{best.loss.value:.3f} is the loss of guessing every token alike"
+        )
     layers, stages = request.model.layers, best.layout.pipeline
     if not best.shares and layers % stages:
         longest = -(-layers // stages)
