@@ -277,6 +277,21 @@ def test_a_gradient_that_is_no_number_is_left_out() -> None:
     assert torch.equal(memory.fetch({})[1], torch.zeros(3))
 
 
+def test_what_was_trained_is_kept_when_it_is_told_to_end(tmp_path: Path) -> None:
+    job = Job(tmp_path, pace("servers-async"), steps=10_000)
+    with ThreadPoolExecutor(1) as threads:
+        working = threads.submit(lambda: job.work("one", alone=True))
+        while job.server._step < 5:
+            time.sleep(0.001)
+        job.server.keep_last()
+        assert working.result(timeout=30).applied >= 5
+    step = job.server._step
+    job.close()
+    again = Job(tmp_path, pace("servers-async"), steps=10_000)
+    assert again.server._step == step
+    again.close()
+
+
 def test_a_job_that_was_changed_is_not_mixed_with_the_old_one(tmp_path: Path) -> None:
     job = Job(tmp_path, pace("servers-async"), steps=4)
     at_once(lambda: job.work("one", alone=True))

@@ -203,7 +203,8 @@ class Server:
             while self._pushing and self._due():
                 self._changed.wait()
             held = self._ledger.held()
-            if any(held.get(lease.number) != lease for lease in leases):
+            void = any(held.get(lease.number) != lease for lease in leases)
+            if void or self.over.is_set():
                 return {"accepted": False, "step": self._step, "staleness": 0}
             for lease, about in zip(leases, asked["about"], strict=True):
                 self._commit(worker, lease, about)
@@ -248,6 +249,15 @@ class Server:
             time.sleep(0.02)
 
     # What survives.
+
+    def keep_last(self) -> None:
+        """Keep what is there at an end that came before that of the job."""
+        with self._changed:
+            # From now on pushes are refused: they would be in the journal and in no snapshot.
+            self.over.set()
+            self._changed.wait_for(lambda: not self._pushing, timeout=SNAPSHOT_SECONDS)
+            if self._ledger is not None and not self._pushing and not self.done:
+                self._keep()
 
     def _keep(self) -> None:
         """Parameters and ledger of one moment, in one file that is there or not."""
@@ -322,8 +332,12 @@ def main(folder: Path) -> int:
         host, port = listener.address[:2]
         sys.stdout.write(f"{host}:{port}\n")
         sys.stdout.flush()
-        server.over.wait()
+        # Whoever started this process watches it; without them nobody would end it.
+        parent = os.getppid()
+        while not server.over.wait(1.0) and os.getppid() == parent:
+            pass
         server.see_off()
+        server.keep_last()
         return 0 if server.done else 1
 
 
