@@ -29,6 +29,12 @@ def data_folder() -> Path:
     return folder
 
 
+@pytest.fixture(autouse=True)
+def _no_width_of_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runners of tests may set it, and tables heed it."""
+    monkeypatch.delenv("COLUMNS", raising=False)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark every test that asks for the data, so that `-m 'not data'` leaves exactly those out."""
     for item in items:

@@ -9,6 +9,7 @@ from modelyard.plan.launch.machines import node_notes, torchrun
 from modelyard.plan.launch.settings import LaunchSettings, Reason, refuse, shell
 from modelyard.plan.launch.trainer import shard_group_reason
 from modelyard.plan.request import Request
+from modelyard.plan.space import stage_layers
 from modelyard.spec.devices import Precision
 from modelyard.spec.layout import Layout, Recompute, Sharding
 from modelyard.spec.model import Model, ModelKind
@@ -216,8 +217,12 @@ def _parallel(model: Model, layout: Layout) -> list[str]:
         "--pipeline-model-parallel-size",
         str(layout.pipeline),
     ]
+    if model.layers % layout.pipeline:
+        # The embedding and the loss count as a layer each, so that all stages are equally long.
+        words.append("--account-for-embedding-in-pipeline-split")
+        words.append("--account-for-loss-in-pipeline-split")
     if layout.virtual > 1:
-        chunk = model.layers // (layout.pipeline * layout.virtual)
+        chunk = stage_layers(model, layout.pipeline) // (layout.pipeline * layout.virtual)
         words += ["--num-layers-per-virtual-pipeline-stage", str(chunk)]
     if layout.context > 1:
         words += ["--context-parallel-size", str(layout.context)]
