@@ -3,8 +3,9 @@
     python benchmarks/aggregations.py [--steps 150] [--workers 2] [--write]
 
 Each way trains the model of `examples/train.yaml`, made smaller, on `examples/sonnets.txt` by bytes
-with `yard train`, from the same first weights and with as many samples. Learning rates were chosen
-by hand, one for each sort of optimizer; the figures say that each way learns, not which is best.
+with `yard train`, from the same first weights and with as many samples. Learning rates were set
+by hand and not searched, and the aims after a first run, a little above what it gave: the figures
+say that each way learns, not which is best.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ import torch
 from modelyard.train.aggregate.local_sgd import Rounds
 from modelyard.train.compress.feedback import Compressor
 
-#: of the paper's section 3
+#: the paper's choice
 OUTER_RATE, OUTER_MOMENTUM = 0.7, 0.9
 
 

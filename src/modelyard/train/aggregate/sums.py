@@ -2,7 +2,7 @@
 
 What a compressor remembers is taken over when the step is committed, and forgotten when it is not.
 A joiner gets what members share and has dropped nothing yet; what a lost member had not sent is
-lost with it: at most one step's worth of what compression drops.
+lost with it.
 """
 
 from __future__ import annotations

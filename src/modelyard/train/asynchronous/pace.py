@@ -52,7 +52,7 @@ PACES: Mapping[str, Pace] = {
 
 
 def weight(staleness: int) -> float:
-    """Of a step whose gradient is so many updates old (Zhang et al., 2016, equation 6)."""
+    """Of a step whose gradient is so many updates old (Zhang et al., 2016)."""
     return 1.0 / max(staleness, 1)
 
 
