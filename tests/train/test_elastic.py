@@ -9,6 +9,8 @@ from __future__ import annotations
 import os
 import random
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -19,7 +21,8 @@ import pytest
 
 pytest.importorskip("torch", reason="training needs torch: install the extra 'train'")
 
-from modelyard.train.conductor.journal import CommitLine
+from modelyard.errors import InputError
+from modelyard.train.conductor.journal import CommitLine, Journal
 from modelyard.train.conductor.machine import Settings
 from modelyard.train.order import samples
 from modelyard.train.supervisor import Supervisor
@@ -157,3 +160,24 @@ def test_sizes_change_while_it_runs(tmp_path: Path) -> None:
         tmp_path, steps=160, workers=2, disturb=Every(40, lambda it: it.resize(next(sizes, 2)))
     )
     assert {len(entry.members) for entry in committed} >= {1, 2}
+
+
+def test_nothing_outlives_whoever_watches(tmp_path: Path) -> None:
+    """A supervisor that is killed takes conductor and workers along, and the job can go on."""
+    watched = subprocess.Popen(
+        [sys.executable, "-m", "tests.train.watched", str(tmp_path)], cwd=REPOSITORY
+    )
+    journal = tmp_path / "journal.jsonl"
+    until = time.monotonic() + PATIENCE_SECONDS
+    while not journal.exists() or b"commit" not in journal.read_bytes():
+        assert time.monotonic() < until, "the job does not start"
+        time.sleep(0.05)
+    watched.kill()
+    watched.wait()
+    while True:
+        assert time.monotonic() < until, "the conductor does not end"
+        try:
+            Journal(journal).close()
+            break
+        except InputError:
+            time.sleep(0.05)

@@ -98,8 +98,13 @@ class Server:
             server.close()
 
     async def _tick(self) -> None:
+        parent = os.getppid()
         while True:
             await asyncio.sleep(self._listening.settings.beat_seconds)
+            if os.getppid() != parent:
+                # Whoever started it is gone, and with them whoever would start it again.
+                self._over.set()
+                return
             self._happen(Tick())
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
