@@ -83,6 +83,8 @@ def _shaped(model: Model, given: Config) -> nn.Module:
     options, unknown = _split(given)
     if unknown:
         raise UnknownName("option of a model", next(iter(unknown)), OPTION_NAMES)
+    if model.traits.rotary_base:
+        options.setdefault("rope_theta", model.traits.rotary_base)
     made: dict[ModelKind, Callable[..., nn.Module]] = {
         ModelKind.DECODER: Gpt,
         ModelKind.ENCODER: Bert,

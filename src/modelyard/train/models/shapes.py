@@ -14,6 +14,8 @@ from modelyard.spec.weights import counted
 #: what an own implementation of each kind can have besides widths
 _BLOCKS = frozenset({"norm_vectors", "qkv_bias", "output_bias", "mlp_bias", "fused_qkv"})
 _PRETRAINING = frozenset({"head_transform", "head_bias", "pooler", "classes"})
+#: what the models here take as options: the base as it is, dropout only where somebody asks for it
+_OPTIONS = frozenset({"rotary_base", "dropout"})
 _KNOWN: dict[ModelKind, frozenset[str]] = {
     ModelKind.DECODER: _BLOCKS
     | {"final_norm", "query_key_norm", "fused_gate", "positions"}
@@ -29,7 +31,7 @@ _NOT_HERE = "name its Hugging Face config with 'hf:' before it, which trains tha
 
 def unsupported(model: Model) -> Iterator[str]:
     """What a shape has that the models here do not."""
-    usual, known = Traits(), _KNOWN[model.kind]
+    usual, known = Traits(), _KNOWN[model.kind] | _OPTIONS
     for field in Traits.__dataclass_fields__:
         if field not in known and getattr(model.traits, field) != getattr(usual, field):
             yield f"'{field}'"
