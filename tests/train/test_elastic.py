@@ -126,22 +126,22 @@ def test_deaths_cost_no_committed_step(tmp_path: Path) -> None:
     assert committed[-1].generation > 4
 
 
-def test_a_hanging_worker_is_left_behind(tmp_path: Path) -> None:
+def test_hanging_workers_are_left_behind(tmp_path: Path) -> None:
+    """And when they die at last, those who went on without them do not notice."""
     stopped: list[int] = []
 
-    def stop_one(supervisor: Supervisor) -> None:
-        if not stopped and len(supervisor.committed()) > 30:
-            pid = [pid for pid in supervisor.workers.values() if pid][-1]
-            os.kill(pid, signal.SIGSTOP)
-            stopped.append(pid)
+    def stop_or_end_one(supervisor: Supervisor) -> None:
+        committed = supervisor.committed()
+        if len(committed) > 60 and len(stopped) == 1:
+            os.kill(stopped[0], signal.SIGKILL)
+            stopped.append(0)
+        elif len(committed) > 30 and not stopped:
+            stopped.append(supervisor.workers[committed[-1].members[-1]])
+            os.kill(stopped[0], signal.SIGSTOP)
 
-    try:
-        committed = play(tmp_path, steps=120, workers=2, disturb=stop_one)
-    finally:
-        for pid in stopped:
-            os.kill(pid, signal.SIGKILL)
-    assert stopped
-    assert len(committed[-1].members) == 1
+    committed = play(tmp_path, steps=150, workers=3, disturb=stop_or_end_one)
+    assert len(stopped) == 2
+    assert min(len(entry.members) for entry in committed[30:]) == 2
 
 
 def test_a_conductor_that_dies_is_found_again(tmp_path: Path) -> None:

@@ -24,6 +24,12 @@ _Result = TypeVar("_Result")
 ABANDONED_SECONDS = 60.0
 
 
+#: Groups with work in flight for a peer that hangs. When that work fails at last, on a thread of
+#: the group's own, nothing there may let go of the group as the last one: it would wait for itself
+#: to end, and the process would be aborted.
+_left_behind: list[dist.ProcessGroup] = []
+
+
 class Disturbed(Exception):
     """The generation is over, or this group has failed: the step cannot be finished."""
 
@@ -97,14 +103,16 @@ class Group:
         for work in works:
             if self.size == 1:
                 continue
-            future = work.get_future()
-            future.add_done_callback(lambda _: self._awake.set())
+            future, awake = work.get_future(), self._awake
+            # The callback must not hold the group: see `_left_behind`.
+            future.add_done_callback(lambda _, awake=awake: awake.set())
             # The future, not the work, is sure to be done when its callback is called.
             while not future.done():
                 if self._disturbed.is_set():
+                    _left_behind.append(self._backend)
                     raise Disturbed("the members have changed")
-                self._awake.wait()
-                self._awake.clear()
+                awake.wait()
+                awake.clear()
             try:
                 work.wait()
             except RuntimeError as error:
