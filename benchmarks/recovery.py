@@ -269,7 +269,10 @@ def main() -> int:
         Promise("replacement", median(found.replacements) <= REPLACEMENT),
     ]
     if theirs:
-        text = f"torchrun came back {len(came_back)} of {len(theirs)} times"
+        text = (
+            f"torchrun: a next step within {TORCHRUN_GIVE_UP_SECONDS:.0f} s after "
+            f"{len(came_back)} of {len(theirs)} kills"
+        )
         promises.append(Promise(text, True))
     kept = told(promises)
     if chosen.write:
