@@ -90,3 +90,13 @@ def test_a_full_disk_adds_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         journal.write(committed(1))
     with Journal(path) as journal:
         assert journal.progress.step == 2
+
+
+def test_lines_of_earlier_versions_are_read(tmp_path: Path) -> None:
+    """They did not say how much was sent."""
+    path = tmp_path / "journal.jsonl"
+    line = '{"kind":"commit","step":0,"generation":1,"members":["w1"],"start":0,"stop":4,'
+    path.write_text(line + '"tokens":40,"loss":1.5,"at":1.0}\n')
+    (found,) = JournalReader(path).new()
+    assert isinstance(found, CommitLine)
+    assert found.bytes_sent == 0

@@ -386,3 +386,14 @@ def test_a_loss_that_is_no_number_is_told_as_none() -> None:
     world.workers["w1"].pending = 0
     world.happen(Said("w1", Vote(number, 0, None, BATCH, 0, 0.1)))
     assert [entry.loss for entry in world.committed()] == [None]
+
+
+def test_what_members_sent_is_summed_in_the_commit() -> None:
+    world = World(Settings(batch=BATCH, steps=2, most=2))
+    world.join()
+    world.join()
+    number = world.machine.progress.generation
+    for name, sent in (("w1", 100), ("w2", 23)):
+        world.workers[name].pending = 0
+        world.happen(Said(name, Vote(number, 0, 1.0, BATCH // 2, 0, 0.1, sent)))
+    assert [entry.bytes_sent for entry in world.committed()] == [123]

@@ -250,6 +250,8 @@ class Step:
     _loss: float = 0.0
     _samples: int = 0
     _tokens: int = 0
+    #: bytes that were sent before this step
+    _sent: int = 0
 
     @property
     def rank(self) -> int:
@@ -274,6 +276,7 @@ class Step:
         own = samples(np.arange(first, last, dtype=np.int64), settings.data_size, settings.seed)
         kept = run._kept(self.number + 1)
         aggregation = run.aggregation
+        self._sent = aggregation.bytes_sent
         aggregation.begin(
             group, Share(step=self.number, samples=len(own), batch=settings.batch, kept=kept)
         )
@@ -307,7 +310,10 @@ class Step:
             return False
         run._pending = self.number
         loss = self._loss if math.isfinite(self._loss) else None
-        member.vote(Vote(self.generation, self.number, loss, self._samples, self._tokens, busy))
+        sent = run.aggregation.bytes_sent - self._sent
+        member.vote(
+            Vote(self.generation, self.number, loss, self._samples, self._tokens, busy, sent)
+        )
         self.outcome = member.verdict(self.number)
         if self.outcome is None:
             return False

@@ -33,6 +33,8 @@ class CommitLine(msgspec.Struct, frozen=True, tag="commit", tag_field="kind"):
     #: None when it was not a number
     loss: float | None
     at: float
+    #: by all members together, each payload once; journals of earlier versions do not say
+    bytes_sent: int = 0
 
 
 class BackLine(msgspec.Struct, frozen=True, tag="rolled-back", tag_field="kind"):
@@ -167,4 +169,5 @@ def _line(entry: Committed | RolledBack | Began) -> Line:
         entry.tokens,
         entry.loss,
         at,
+        entry.bytes_sent,
     )

@@ -148,6 +148,8 @@ class Committed:
     tokens: int
     #: mean over the samples; None when it is not a number
     loss: float | None
+    #: by all members together, each payload once
+    bytes_sent: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -407,6 +409,7 @@ class Machine:
             stop=stop,
             tokens=sum(vote.tokens for vote in votes),
             loss=_mean_loss(votes),
+            bytes_sent=sum(vote.bytes_sent for vote in votes),
         )
         self.progress = replace(self.progress, step=step + 1, position=stop)
         self._busy.extend(vote.busy_seconds for vote in votes)

@@ -64,6 +64,8 @@ class Vote(msgspec.Struct, frozen=True, tag="vote"):
     tokens: int
     #: seconds of its own work in the step, without waiting for others
     busy_seconds: float
+    #: that it handed to the network for this step
+    bytes_sent: int = 0
 
 
 class Trouble(msgspec.Struct, frozen=True, tag="trouble"):
