@@ -1,0 +1,1 @@
+"""What starts processes: this machine, Ray or Kubernetes, behind one small interface."""
