@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -397,3 +398,29 @@ def test_what_members_sent_is_summed_in_the_commit() -> None:
         world.workers[name].pending = 0
         world.happen(Said(name, Vote(number, 0, 1.0, BATCH // 2, 0, 0.1, sent)))
     assert [entry.bytes_sent for entry in world.committed()] == [123]
+
+
+def test_what_members_measured_is_averaged_over_samples() -> None:
+    world = World(Settings(batch=BATCH, steps=2, most=2))
+    world.join()
+    world.join()
+    number = world.machine.progress.generation
+    votes = (("w1", 9, 0.1, {"accuracy": 0.5, "only": 3.0}), ("w2", 3, 0.4, {"accuracy": 0.9}))
+    for name, samples, busy, values in votes:
+        world.workers[name].pending = 0
+        world.happen(Said(name, Vote(number, 0, 1.0, samples, 0, busy, values=values)))
+    (entry,) = world.committed()
+    assert entry.busy == (0.1, 0.4)
+    assert entry.values == {"accuracy": pytest.approx(0.6), "only": 3.0}
+
+
+def test_who_was_left_behind_is_named_with_the_reason() -> None:
+    world = World(Settings(batch=BATCH, steps=20, most=2))
+    world.join()
+    world.join()
+    world.workers["w2"].hung = True
+    world.pass_time(3.0)
+    assert any(
+        isinstance(one, Began) and one.why.startswith("w2 was left behind: nothing was heard")
+        for one in world.journal
+    )

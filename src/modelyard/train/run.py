@@ -252,6 +252,8 @@ class Step:
     _tokens: int = 0
     #: bytes that were sent before this step
     _sent: int = 0
+    #: what else was measured: sums over samples, and over how many
+    _values: dict[str, tuple[float, int]] = field(default_factory=dict)
 
     @property
     def rank(self) -> int:
@@ -298,6 +300,15 @@ class Step:
         self._samples += samples
         self._tokens += tokens
 
+    def measure(self, name: str, value: float, *, samples: int) -> None:
+        """Tell a mean over some samples; the journal has that over all which were told.
+
+        What is not a number is left out: no mean could be made of it.
+        """
+        if math.isfinite(value):
+            total, count = self._values.get(name, (0.0, 0))
+            self._values[name] = (total + value * samples, count + samples)
+
     def commit(self) -> bool:
         """Sum, vote, and apply the step when all have voted; whether that was so."""
         run, member = self.run, self.run._member
@@ -310,10 +321,17 @@ class Step:
             return False
         run._pending = self.number
         loss = self._loss if math.isfinite(self._loss) else None
-        sent = run.aggregation.bytes_sent - self._sent
-        member.vote(
-            Vote(self.generation, self.number, loss, self._samples, self._tokens, busy, sent)
+        vote = Vote(
+            generation=self.generation,
+            step=self.number,
+            loss=loss,
+            samples=self._samples,
+            tokens=self._tokens,
+            busy_seconds=busy,
+            bytes_sent=run.aggregation.bytes_sent - self._sent,
+            values={name: total / count for name, (total, count) in self._values.items() if count},
         )
+        member.vote(vote)
         self.outcome = member.verdict(self.number)
         if self.outcome is None:
             return False

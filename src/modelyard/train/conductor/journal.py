@@ -21,6 +21,8 @@ from modelyard.errors import InputError
 from modelyard.train.conductor.machine import Began, Committed, Progress, RolledBack
 
 SYNC_SECONDS = 1.0
+#: of a second in which members' work is told: steps have many members, and lines should be short
+BUSY_DIGITS = 4
 
 
 class CommitLine(msgspec.Struct, frozen=True, tag="commit", tag_field="kind"):
@@ -35,6 +37,10 @@ class CommitLine(msgspec.Struct, frozen=True, tag="commit", tag_field="kind"):
     at: float
     #: by all members together, each payload once; journals of earlier versions do not say
     bytes_sent: int = 0
+    #: seconds of each member's own work, in the order of `members`
+    busy: tuple[float, ...] = ()
+    #: whatever else was measured in the step, by name
+    values: dict[str, float] = {}
 
 
 class BackLine(msgspec.Struct, frozen=True, tag="rolled-back", tag_field="kind"):
@@ -170,4 +176,6 @@ def _line(entry: Committed | RolledBack | Began) -> Line:
         entry.loss,
         at,
         entry.bytes_sent,
+        tuple(round(seconds, BUSY_DIGITS) for seconds in entry.busy),
+        dict(entry.values),
     )

@@ -10,7 +10,7 @@ nobody's work is thrown away for it.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import median
 
@@ -150,6 +150,10 @@ class Committed:
     loss: float | None
     #: by all members together, each payload once
     bytes_sent: int = 0
+    #: seconds of each member's own work, by rank
+    busy: tuple[float, ...] = ()
+    #: whatever else was measured, each a mean over the samples of those who measured it
+    values: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,11 +273,12 @@ class Machine:
             applied = -1
         return structs.replace(hello, applied=applied, pending=-1)
 
-    def _lost(self, name: str, now: float) -> Iterator[Instruction]:
+    def _lost(self, name: str, now: float, why: str = "") -> Iterator[Instruction]:
         self._workers.pop(name, None)
         if name in self._members:
             self._failures = 0
-            yield from self._regroup(now, f"{name} was lost")
+            told = f"{name} was left behind: {why}" if why else f"{name} was lost"
+            yield from self._regroup(now, told)
 
     def _trouble(self, name: str, message: Trouble, now: float) -> Iterator[Instruction]:
         # Nearly always the messenger of a death whose connection closes in the same moment. If
@@ -287,7 +292,7 @@ class Machine:
     def _tick(self, now: float) -> Iterator[Instruction]:
         for name, why in list(self._silent(now)):
             yield Fence(name, why)
-            yield from self._lost(name, now)
+            yield from self._lost(name, now, why)
         if not self._members:
             yield from self._gather(now, "workers have come")
         elif self._stuck(now):
@@ -410,6 +415,8 @@ class Machine:
             tokens=sum(vote.tokens for vote in votes),
             loss=_mean_loss(votes),
             bytes_sent=sum(vote.bytes_sent for vote in votes),
+            busy=tuple(self._votes[name].busy_seconds for name in self._members),
+            values=_mean_values(votes),
         )
         self.progress = replace(self.progress, step=step + 1, position=stop)
         self._busy.extend(vote.busy_seconds for vote in votes)
@@ -445,3 +452,12 @@ def _mean_loss(votes: Sequence[Vote]) -> float | None:
     if len(losses) < len(votes):
         return None
     return sum(losses) / max(sum(vote.samples for vote in votes), 1)
+
+
+def _mean_values(votes: Sequence[Vote]) -> dict[str, float]:
+    means = {}
+    for name in sorted({name for vote in votes for name in vote.values}):
+        having = [vote for vote in votes if name in vote.values and vote.samples]
+        if weight := sum(vote.samples for vote in having):
+            means[name] = sum(vote.values[name] * vote.samples for vote in having) / weight
+    return means

@@ -66,6 +66,8 @@ class Vote(msgspec.Struct, frozen=True, tag="vote"):
     busy_seconds: float
     #: that it handed to the network for this step
     bytes_sent: int = 0
+    #: whatever else was measured, each a mean over the worker's samples
+    values: dict[str, float] = {}
 
 
 class Trouble(msgspec.Struct, frozen=True, tag="trouble"):
