@@ -135,8 +135,23 @@ def test_the_noise_scale_of_known_noise_is_found() -> None:
     assert noise.scale == pytest.approx(wanted, rel=0.05)
 
 
+def test_one_pass_of_one_worker_and_its_whole_batch_tell_the_noise() -> None:
+    luck = np.random.default_rng(1)
+    mean = luck.normal(size=400)
+    noise = Noise()
+    for _ in range(800):
+        passes = [mean + 3.0 * luck.normal(size=400) / math.sqrt(4) for _ in range(6)]
+        total = sum(passes) / 6
+        first = float(passes[0] @ passes[0])
+        sample = noise_sample([first], [4], float(total @ total), whole=24)
+        noise = smoothed(noise, sample, memory=0.99)
+    assert noise.scale == pytest.approx(400 * 9.0 / float(mean @ mean), rel=0.05)
+
+
 def test_nothing_is_learnt_from_one_part_or_from_no_number() -> None:
     assert noise_sample([1.0], [4], 1.0) is None
+    assert noise_sample([], [], 1.0, whole=8) is None
+    assert noise_sample([1.0, 2.0], [4, 0], 1.0) is None
     assert noise_sample([1.0, math.nan], [4, 4], 1.0) is None
     assert smoothed(Noise(), None) == Noise()
     assert math.isnan(Noise().scale)
@@ -155,8 +170,8 @@ def test_gain_lies_between_one_and_the_ratio(scale: float, batch: int, ratio: in
 
 def test_rules_for_the_rate() -> None:
     assert rate_factor("linear", batch=64, reference=16) == 4.0
-    assert rate_factor("root", batch=64, reference=16) == 2.0
-    assert rate_factor("none", batch=64, reference=16) == 1.0
+    assert rate_factor("square-root", batch=64, reference=16) == 2.0
+    assert rate_factor("fixed", batch=64, reference=16) == 1.0
     assert rate_factor("adascale", batch=64, reference=16) == 1.0
     with pytest.raises(InputError, match="unknown rule"):
         rate_factor("cubic", batch=64, reference=16)

@@ -41,20 +41,34 @@ class Noise:
 
 
 def noise_sample(
-    squares: Sequence[float], samples: Sequence[int], total_square: float
+    squares: Sequence[float], samples: Sequence[int], total_square: float, whole: int | None = None
 ) -> NoiseSample | None:
-    """From squared norms of mean gradients over parts of a batch, and over all of it.
+    """From squared norms of mean gradients over parts of a batch, and over all `whole` of it.
 
-    Parts are workers, or the passes of one worker, and may differ in size. None where there is
-    nothing to tell apart: fewer than two parts, or a gradient that is no number.
+    Parts are workers, or a pass of one worker, and may differ in size; without `whole` they are
+    all of the batch. None where there is nothing to tell apart: no part that is smaller than the
+    batch, or a gradient that is no number.
     """
-    numbers = (*squares, total_square)
-    if len(squares) < 2 or min(samples) < 1 or not all(map(math.isfinite, numbers)):
+    if not squares or min(samples) < 1:
         return None
-    inverse_small = sum(1.0 / count for count in samples) / len(samples)
-    inverse_whole = 1.0 / sum(samples)
-    small = sum(squares) / len(squares)
-    variance = (small - total_square) / (inverse_small - inverse_whole)
+    return noise_of_parts(
+        mean_square=sum(squares) / len(squares),
+        mean_inverse=sum(1.0 / count for count in samples) / len(samples),
+        total_square=total_square,
+        whole=sum(samples) if whole is None else whole,
+    )
+
+
+def noise_of_parts(
+    *, mean_square: float, mean_inverse: float, total_square: float, whole: int
+) -> NoiseSample | None:
+    """The same from the means over the parts, of squared norms and of 1 / samples."""
+    inverse_whole = 1.0 / whole
+    numbers = (mean_square, mean_inverse, total_square)
+    # With one part that is the whole batch both sides are the same, up to rounding.
+    if not all(map(math.isfinite, numbers)) or mean_inverse < inverse_whole * (1.0 + 1e-9):
+        return None
+    variance = (mean_square - total_square) / (mean_inverse - inverse_whole)
     return NoiseSample(total_square - variance * inverse_whole, variance)
 
 

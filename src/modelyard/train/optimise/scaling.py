@@ -2,12 +2,12 @@
 
 A job keeps its batch by accumulation as long as it can; these rules are for when it cannot.
 
-| rule       | rate × …                                                                    |
-|------------|-----------------------------------------------------------------------------|
-| `none`     | 1                                                                           |
-| `linear`   | the ratio of the batches (Goyal et al., 2017); for SGD, below the noise scale |
-| `root`     | its root (Krizhevsky, 2014; Malladi et al., 2022); for Adam                 |
-| `adascale` | the gain that the measured noise allows (Johnson et al., 2020)              |
+| rule          | rate × …                                                                      |
+|---------------|-------------------------------------------------------------------------------|
+| `fixed`       | 1                                                                             |
+| `linear`      | the ratio of the batches (Goyal et al., 2017); for SGD, below the noise scale |
+| `square-root` | its root (Krizhevsky, 2014; Malladi et al., 2022); for Adam                   |
+| `adascale`    | the gain that the measured noise allows (Johnson et al., 2020)                |
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import math
 from modelyard.errors import InputError, UnknownName
 from modelyard.train.optimise.noise import Noise
 
-RULES = ("none", "linear", "root", "adascale")
+RULES = ("fixed", "linear", "square-root", "adascale")
 
 
 def rate_factor(rule: str, *, batch: int, reference: int, noise: Noise | None = None) -> float:
@@ -28,11 +28,11 @@ def rate_factor(rule: str, *, batch: int, reference: int, noise: Noise | None = 
         what = f"batches of {batch} and {reference} samples have no ratio"
         raise InputError(what, fix="write batches of 1 sample or more")
     ratio = batch / reference
-    if rule == "none":
+    if rule == "fixed":
         return 1.0
     if rule == "linear":
         return ratio
-    if rule == "root":
+    if rule == "square-root":
         return math.sqrt(ratio)
     return gain(Noise() if noise is None else noise, batch=batch, reference=reference)
 
