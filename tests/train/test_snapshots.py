@@ -219,9 +219,9 @@ def test_too_little_memory_is_a_warning(tmp_path: Path, monkeypatch: pytest.Monk
 def test_a_slow_writer_costs_snapshots_not_training(tmp_path: Path) -> None:
     warnings: list[str] = []
     with Snapshots(tmp_path, job="one", warn=warnings.append) as snapshots:
-        os.kill(snapshots._process.pid, signal.SIGSTOP)
+        os.kill(snapshots._started().process.pid, signal.SIGSTOP)
         taken = [snapshots.take(n, state(n, 10), generation=1, position=0) for n in range(4)]
-        os.kill(snapshots._process.pid, signal.SIGCONT)
+        os.kill(snapshots._started().process.pid, signal.SIGCONT)
     assert taken == [True, True, False, False]
     assert "still being written" in warnings[0]
     restored = restore_latest(tmp_path, warn=no_warning)
@@ -232,10 +232,10 @@ def test_a_slow_writer_costs_snapshots_not_training(tmp_path: Path) -> None:
 def test_a_writer_that_dies_is_replaced(tmp_path: Path) -> None:
     warnings: list[str] = []
     with Snapshots(tmp_path, job="one", warn=warnings.append) as snapshots:
-        os.kill(snapshots._process.pid, signal.SIGSTOP)
+        os.kill(snapshots._started().process.pid, signal.SIGSTOP)
         assert snapshots.take(1, state(1, 10), generation=1, position=0)
-        snapshots._process.kill()
-        snapshots._process.wait()
+        snapshots._started().process.kill()
+        snapshots._started().process.wait()
         assert snapshots.wait(PATIENCE_SECONDS)
         assert snapshots.take(2, state(2, 10), generation=1, position=0)
     assert warnings == ["the writer of snapshots died (signal 9): starting anew"]
@@ -330,3 +330,14 @@ def test_a_killed_worker_loses_no_snapshot_and_leaves_no_memory(tmp_path: Path) 
 @pytest.mark.timeout(1800)
 def test_twenty_killed_workers_lose_no_snapshot(tmp_path: Path) -> None:
     kill_many(tmp_path, 20, 5_000_000)
+
+
+def test_nothing_starts_for_who_takes_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every worker of a job may come to write, and one of them does."""
+
+    def started(*_: object, **__: object) -> None:
+        raise AssertionError("a writer was started")
+
+    monkeypatch.setattr("modelyard.train.snapshots.subprocess.Popen", started)
+    with Snapshots(tmp_path, job="one", warn=no_warning) as snapshots:
+        assert snapshots.wait()

@@ -94,8 +94,20 @@ class Restored:
     where: str
 
 
+@dataclass(slots=True)
+class _Writer:
+    """The process that writes, the line to it, and the thread that hears its answers."""
+
+    line: socket.socket
+    process: subprocess.Popen[bytes]
+    listener: threading.Thread
+
+
 class Snapshots:
-    """Takes snapshots of one worker, each written by a process of its own."""
+    """Takes snapshots of one worker, each written by a process of its own.
+
+    Nothing is started before the first of them: most workers never take one.
+    """
 
     def __init__(
         self,
@@ -121,7 +133,7 @@ class Snapshots:
         self._preparing: threading.Thread | None = None
         self._copiers = ThreadPoolExecutor(COPIERS, thread_name_prefix="snapshot-copy")
         self._closed = False
-        self._line, self._process, self._listener = self._start()
+        self._writer: _Writer | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -205,22 +217,23 @@ class Snapshots:
         """
         done = self.wait(seconds)
         self._closed = True
-        with contextlib.suppress(OSError):
-            self._line.shutdown(socket.SHUT_WR)
-        if done:
-            # It may still be deleting old checkpoints.
-            self._process.wait()
-            self._listener.join()
-            self._line.close()
         if self._preparing is not None:
             self._preparing.join()
+        if (writer := self._writer) is not None:
+            with contextlib.suppress(OSError):
+                writer.line.shutdown(socket.SHUT_WR)
+            if done:
+                # It may still be deleting old checkpoints.
+                writer.process.wait()
+                writer.listener.join()
+                writer.line.close()
         self._copiers.shutdown()
         for buffer in self._buffers:
             buffer.close()
         self._buffers = []
         return done
 
-    def _start(self) -> tuple[socket.socket, subprocess.Popen[bytes], threading.Thread]:
+    def _start(self) -> _Writer:
         """Start a writer in a session of its own: what ends the worker's does not reach it."""
         mine, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         command = [sys.executable, "-m", "modelyard.keep.writer", str(other.fileno())]
@@ -242,7 +255,13 @@ class Snapshots:
             target=self._listen, args=(mine,), name="snapshot-writer", daemon=True
         )
         listener.start()
-        return mine, process, listener
+        return _Writer(mine, process, listener)
+
+    def _started(self) -> _Writer:
+        with self._changed:
+            if self._writer is None:
+                self._writer = self._start()
+            return self._writer
 
     def _prepare(self, size: int) -> None:
         try:
@@ -272,7 +291,7 @@ class Snapshots:
     def _share(self, index: int, buffer: SharedBuffer) -> None:
         message = encoded("buffer", buffer=index, size=buffer.size_bytes)
         with contextlib.suppress(OSError):
-            socket.send_fds(self._line, [message], [buffer.file])
+            socket.send_fds(self._started().line, [message], [buffer.file])
 
     def _free_buffer(self, size: int) -> int | None:
         """One that the writer is done with."""
@@ -297,21 +316,20 @@ class Snapshots:
     def _send(self, message: bytes) -> None:
         """What cannot be sent is sent to the next writer: its buffer is held."""
         with contextlib.suppress(OSError):
-            self._line.send(message)
+            self._started().line.send(message)
 
     def _revive(self) -> None:
         """Start another writer when the last one died, and give it what that one had."""
-        if self._process.poll() is None or self._closed:
+        dead = self._writer
+        if dead is None or dead.process.poll() is None or self._closed:
             return
         for index, held in list(self._held.items()):
             if held.attempts >= MOST_ATTEMPTS:
                 del self._held[index]
                 self._warn(f"the snapshot of step {held.step} is given up: its writers all died")
-        self._warn(
-            f"the writer of snapshots died ({_how(self._process.returncode)}): starting anew"
-        )
-        self._line.close()
-        self._line, self._process, self._listener = self._start()
+        self._warn(f"the writer of snapshots died ({_how(dead.process.returncode)}): starting anew")
+        dead.line.close()
+        self._writer = self._start()
         for index, buffer in enumerate(self._buffers):
             self._share(index, buffer)
         for held in self._held.values():
