@@ -12,25 +12,23 @@ A step that is not committed comes again with the same samples, divided among th
 
 from __future__ import annotations
 
-import math
 import socket
-import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
 from typing import Self
 
-import numpy as np
 import torch
 
 from modelyard.train.aggregate.all_reduce import AllReduce
-from modelyard.train.aggregate.interface import Aggregation, Share, Trained
-from modelyard.train.conductor.messages import Generation, Hello, Next, Phase, Vote
+from modelyard.train.aggregate.interface import Aggregation, Trained
+from modelyard.train.conductor.messages import Generation, Hello, Next
+from modelyard.train.course import Course
 from modelyard.train.group import Disturbed, Group, connect, open_store
 from modelyard.train.member import Dismissal, Member, Standing
-from modelyard.train.order import Positions, samples
 from modelyard.train.state import receive_state, send_state
+from modelyard.train.step import Step
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +54,8 @@ class Run:
         """`aggregation` is how members train together: all-reduce when it is not given."""
         self.settings = settings
         self.aggregation: Aggregation = aggregation or AllReduce()
+        #: what all members agree on beside parameters
+        self.course = Course()
         self.applied = -1
         self._pending = -1
         self._lineage = 0
@@ -96,6 +96,7 @@ class Run:
         *,
         update: Callable[[int], object] | None = None,
         kept: Callable[[int], bool] | None = None,
+        course: Course | None = None,
         applied: int = -1,
         lineage: int = 0,
     ) -> None:
@@ -104,7 +105,9 @@ class Run:
         `update` applies gradients at a step, and does the same with the same gradients on every
         member; `optimizer.step()` when it is not given. `kept` says, alike on every member, whether
         `state` will be kept after so many steps: where members differ, they then meet for it.
+        `course` is where `update` finds the learning rate.
         """
+        self.course = course or self.course
         self._model, self._optimizer = model, optimizer
         self._kept = kept or self._kept
         self.applied, self._lineage = applied, lineage
@@ -120,6 +123,7 @@ class Run:
         *,
         update: Callable[[int], object] | None = None,
         kept: Callable[[int], bool] | None = None,
+        course: Course | None = None,
         applied: int,
     ) -> None:
         """Train on from what `state` gave, after so many steps."""
@@ -127,7 +131,16 @@ class Run:
         model.load_state_dict(state["model"])
         optimizer.load_state_dict(state["optimizer"])
         lineage = state["lineage"]
-        self.train(model, optimizer, update=update, kept=kept, applied=applied, lineage=lineage)
+        self.train(
+            model,
+            optimizer,
+            update=update,
+            kept=kept,
+            course=course,
+            applied=applied,
+            lineage=lineage,
+        )
+        self.course.load(state.get("course", {}))
         # Older checkpoints have none, and other aggregations have others.
         if state.get("aggregation", {}).get("name") == self.aggregation.name:
             self.aggregation.load(state["aggregation"])
@@ -143,8 +156,14 @@ class Run:
             "model": self._model.state_dict(),
             "optimizer": self._optimizer.state_dict(),
             "lineage": self._lineage,
+            "course": self.course.state(),
             "aggregation": {"name": self.aggregation.name, **self.aggregation.state()},
         }
+
+    def trained_parameters(self) -> list[torch.nn.Parameter]:
+        """Those that want a gradient, in the model's order."""
+        assert self._model is not None
+        return [one for one in self._model.parameters() if one.requires_grad]
 
     def leave(self) -> None:
         """Take part in the step in flight, and in no other; `steps` ends then."""
@@ -190,6 +209,7 @@ class Run:
             self._apply(self._pending)
         self._pending = -1
         self.aggregation.discard()
+        self.course.discard()
         group = connect(generation, self.settings.worker, self._store, member.disturbed)
         member.on_disturbance = group.wake
         self._heal(generation, group)
@@ -218,6 +238,7 @@ class Run:
             self._model.load_state_dict(received["model"])
             self._optimizer.load_state_dict(received["optimizer"])
             self.aggregation.load(received["aggregation"])
+            self.course.load(received["course"])
         self.aggregation.meet(group, behind)
         self.applied, self._lineage = generation.step, generation.lineage
 
@@ -225,115 +246,11 @@ class Run:
         return [peer.worker for peer in generation.peers].index(self.settings.worker)
 
     def _apply(self, step: int) -> None:
+        # The update is made with what held before the step.
         self.aggregation.apply()
+        self.course.apply()
         self.applied, self._pending = step + 1, -1
 
 
 class StopRun(Exception):
     """All steps are done."""
-
-
-@dataclass(slots=True)
-class Step:
-    """One step of one worker: its share of the samples, and the way to a commit."""
-
-    run: Run
-    group: Group
-    generation: int
-    number: int
-    #: of the step's first sample
-    position: int
-    outcome: Next | None = None
-    #: of what a loss's gradients are a mean
-    _mean_over: int = 1
-    _began: float = field(default_factory=time.perf_counter)
-    _loss: float = 0.0
-    _samples: int = 0
-    _tokens: int = 0
-    #: bytes that were sent before this step
-    _sent: int = 0
-    #: what else was measured: sums over samples, and over how many
-    _values: dict[str, tuple[float, int]] = field(default_factory=dict)
-
-    @property
-    def rank(self) -> int:
-        return self.group.rank
-
-    @property
-    def stop(self) -> int:
-        """The position after the step's last sample."""
-        return self.position + self.run.settings.batch
-
-    @property
-    def last(self) -> bool:
-        """Whether it was the last step of the job."""
-        return self.outcome is Next.STOP
-
-    def microbatches(self) -> Iterator[Positions]:
-        """The samples of this worker, a forward pass at a time."""
-        run, settings, group = self.run, self.run.settings, self.group
-        run._member.enter(Phase.COMPUTING)
-        first = self.position + settings.batch * group.rank // group.size
-        last = self.position + settings.batch * (group.rank + 1) // group.size
-        own = samples(np.arange(first, last, dtype=np.int64), settings.data_size, settings.seed)
-        kept = run._kept(self.number + 1)
-        aggregation = run.aggregation
-        self._sent = aggregation.bytes_sent
-        aggregation.begin(
-            group, Share(step=self.number, samples=len(own), batch=settings.batch, kept=kept)
-        )
-        for piece in np.array_split(own, min(aggregation.updates, max(len(own), 1))):
-            self._mean_over = len(piece) if aggregation.local else settings.batch
-            for start in range(0, len(piece), settings.micro_batch):
-                if run._member.disturbed.is_set():
-                    return
-                if start + settings.micro_batch >= len(piece):
-                    aggregation.last_pass()
-                yield piece[start : start + settings.micro_batch]
-            if len(piece):
-                aggregation.piece_end()
-
-    def backward(self, loss: torch.Tensor, *, samples: int, tokens: int = 0) -> None:
-        """Add the gradients of some samples, of whose losses `loss` is the mean."""
-        (loss * (samples / self._mean_over)).backward()
-        self._loss += loss.item() * samples
-        self._samples += samples
-        self._tokens += tokens
-
-    def measure(self, name: str, value: float, *, samples: int) -> None:
-        """Tell a mean over some samples; the journal has that over all which were told.
-
-        What is not a number is left out: no mean could be made of it.
-        """
-        if math.isfinite(value):
-            total, count = self._values.get(name, (0.0, 0))
-            self._values[name] = (total + value * samples, count + samples)
-
-    def commit(self) -> bool:
-        """Sum, vote, and apply the step when all have voted; whether that was so."""
-        run, member = self.run, self.run._member
-        busy = time.perf_counter() - self._began
-        member.enter(Phase.REDUCING)
-        try:
-            run.aggregation.finish()
-        except Disturbed as error:
-            member.trouble(str(error))
-            return False
-        run._pending = self.number
-        loss = self._loss if math.isfinite(self._loss) else None
-        vote = Vote(
-            generation=self.generation,
-            step=self.number,
-            loss=loss,
-            samples=self._samples,
-            tokens=self._tokens,
-            busy_seconds=busy,
-            bytes_sent=run.aggregation.bytes_sent - self._sent,
-            values={name: total / count for name, (total, count) in self._values.items() if count},
-        )
-        member.vote(vote)
-        self.outcome = member.verdict(self.number)
-        if self.outcome is None:
-            return False
-        run._apply(self.number)
-        return True

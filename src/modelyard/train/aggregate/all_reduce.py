@@ -11,6 +11,7 @@ first, and factors are summed in turn.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -22,6 +23,7 @@ from modelyard.train.aggregate.interface import Share, Trained
 from modelyard.train.aggregate.sums import Sums
 from modelyard.train.compress.feedback import Compressor
 from modelyard.train.group import Disturbed, Group
+from modelyard.train.optimise.norms import norm_of
 
 #: Smaller ones pay for latency, larger ones leave too late to overlap.
 BUCKET_BYTES = 8 * 1024 * 1024
@@ -40,7 +42,6 @@ class AllReduce:
     name = "all-reduce"
     local = False
     updates = 1
-    gradient_norm = None
 
     def __init__(self, compressor: Compressor | None = None) -> None:
         self._sums = Sums(compressor)
@@ -55,6 +56,7 @@ class AllReduce:
         self._sending = False
         self._trouble: Disturbed | None = None
         self._bytes_sent = 0
+        self.gradient_norm: float | None = None
 
     @property
     def bytes_sent(self) -> int:
@@ -106,13 +108,17 @@ class AllReduce:
         assert self._group is not None
         if self._sums.compressed:
             self._finish_compressed(self._group)
-            return
+        else:
+            self._finish_buckets(self._group)
+        self.gradient_norm = math.hypot(*(norm_of(bucket.flat) for bucket in self._buckets))
+
+    def _finish_buckets(self, group: Group) -> None:
         for bucket in self._buckets:
             bucket.missing = 0
         self._send_complete()
         if self._trouble is None:
             try:
-                self._group.finish(self._works)
+                group.finish(self._works)
             except Disturbed as error:
                 self._trouble = error
         if self._trouble is not None:
@@ -161,6 +167,7 @@ class AllReduce:
 
     def _send_complete(self) -> None:
         assert self._group is not None
+        assert self._share is not None
         if self._group.size == 1 or self._trouble is not None:
             return
         try:
@@ -168,6 +175,7 @@ class AllReduce:
                 if self._buckets[at].missing > 0:
                     return
                 flat = self._buckets[at].flat
+                self._share.own(flat)
                 self._works.append(self._group.sum_begin(flat))
                 self._bytes_sent += flat.numel() * flat.element_size()
         except Disturbed as error:

@@ -45,6 +45,9 @@ class Share:
     batch: int
     #: whether `state` will be asked for after this step, to be kept
     kept: bool = False
+    #: shown each of the member's own gradients, whole and before it meets those of others, where
+    #: a way has them so
+    own: Callable[[torch.Tensor], None] = lambda _: None
 
 
 class Aggregation(Protocol):
@@ -64,7 +67,7 @@ class Aggregation(Protocol):
 
     @property
     def gradient_norm(self) -> float | None:
-        """Of all gradients at an update; None where the parameters hold all of them."""
+        """Of the gradients of all members, summed, from `finish` on; None where nobody has it."""
 
     @property
     def bytes_sent(self) -> int:

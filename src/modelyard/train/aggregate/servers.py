@@ -230,6 +230,9 @@ class Servers:
             one.grad if one.grad is not None else torch.zeros_like(one) for one in self._parameters
         ]
         if self._compressor is None:
+            assert self._share is not None
+            for gradient in gradients:
+                self._share.own(gradient)
             return [(gradient.contiguous(),) for gradient in gradients]
         states = self._states or [self._compressor.start(one.shape) for one in gradients]
         encoded = [

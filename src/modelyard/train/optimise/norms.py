@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import torch
 import torch.distributed.tensor
 
@@ -16,3 +18,8 @@ def whole_number(scalar: torch.Tensor) -> float:
 def norm_of(tensor: torch.Tensor) -> float:
     """Euclidean norm."""
     return whole_number(tensor.norm())
+
+
+def square_of(parameters: Iterable[torch.nn.Parameter]) -> float:
+    """Squared norm of all gradients together."""
+    return sum(norm_of(one.grad) ** 2 for one in parameters if one.grad is not None)

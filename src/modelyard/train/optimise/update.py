@@ -38,11 +38,12 @@ def update(
 ) -> Updated:
     """Apply the gradients that the parameters hold; `clip_norm` of 0 clips nothing.
 
-    `whole_norm` is that of all gradients, where the parameters of this worker hold only some.
+    `whole_norm` is that of all gradients as they are, scaled, where it is known already: the
+    parameters of this worker may hold only some of them.
     """
     parameters = [one for group in optimizer.param_groups for one in group["params"]]
     unscale(parameters, scale)
-    norm = clip(parameters, clip_norm, whole_norm)
+    norm = clip(parameters, clip_norm, None if whole_norm is None else whole_norm / scale.scale)
     finite = math.isfinite(norm)
     if finite:
         set_rate(optimizer, rate)
