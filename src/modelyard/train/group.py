@@ -133,7 +133,7 @@ def open_store(host: str) -> dist.TCPStore:
 
 
 def connect(
-    generation: Generation, worker: str, own_store: dist.TCPStore, disturbed: threading.Event
+    generation: Generation, worker: str, own_store: dist.Store, disturbed: threading.Event
 ) -> Group:
     """The group of a generation; `Disturbed` when a member is lost meanwhile."""
     names = [peer.worker for peer in generation.peers]
@@ -141,7 +141,7 @@ def connect(
     leader = generation.peers[0]
 
     def build() -> dist.ProcessGroup:
-        store: dist.Store = own_store
+        store = own_store
         if rank > 0:
             store = dist.TCPStore(
                 leader.host,

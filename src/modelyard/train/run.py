@@ -20,9 +20,12 @@ from types import TracebackType
 from typing import Self
 
 import torch
+import torch.distributed as dist
 
 from modelyard.train.aggregate.all_reduce import AllReduce
 from modelyard.train.aggregate.interface import Aggregation, Trained
+from modelyard.train.alone import Alone
+from modelyard.train.conductor.machine import Settings as ConductorSettings
 from modelyard.train.conductor.messages import Generation, Hello, Next
 from modelyard.train.course import Course
 from modelyard.train.group import Disturbed, Group, connect, open_store
@@ -45,6 +48,8 @@ class RunSettings:
     seed: int = 0
     host: str = "127.0.0.1"
     beat_seconds: float = 0.1
+    #: what a conductor would be told, for a worker that is its own; nobody is at `address` then
+    alone: ConductorSettings | None = None
 
 
 class Run:
@@ -59,24 +64,27 @@ class Run:
         self.applied = -1
         self._pending = -1
         self._lineage = 0
-        self._store = open_store(settings.host)
-        self._member = Member(
-            settings.address,
-            hello=Hello(
-                settings.token,
-                settings.worker,
-                socket.gethostname(),
-                settings.host,
-                self._store.port,
-                -1,
-            ),
-            standing=lambda: Standing(self.applied, self._pending, self._lineage),
-            beat_seconds=settings.beat_seconds,
-        )
+        self._store, self._member = self._line()
         self._model: torch.nn.Module | None = None
         self._optimizer: torch.optim.Optimizer | None = None
         self._kept: Callable[[int], bool] = lambda _: False
         self._group: Group | None = None
+
+    def _line(self) -> tuple[dist.Store, Member | Alone]:
+        """To peers, and to the conductor."""
+        settings = self.settings
+
+        def standing() -> Standing:
+            return Standing(self.applied, self._pending, self._lineage)
+
+        store = open_store(settings.host) if settings.alone is None else dist.HashStore()
+        port = store.port if settings.alone is None else 0
+        node = socket.gethostname()
+        hello = Hello(settings.token, settings.worker, node, settings.host, port, -1)
+        if settings.alone is not None:
+            return store, Alone(settings.alone, hello=hello, standing=standing)
+        beats = settings.beat_seconds
+        return store, Member(settings.address, hello=hello, standing=standing, beat_seconds=beats)
 
     def __enter__(self) -> Self:
         return self
