@@ -8,7 +8,7 @@ import pytest
 
 from modelyard.errors import InputError
 from modelyard.train.conductor.journal import CommitLine, Journal, JournalReader
-from modelyard.train.conductor.machine import Began, Committed, Progress, RolledBack
+from modelyard.train.conductor.machine import Began, Committed, Progress, RolledBack, Stretch
 
 
 def committed(step: int) -> Committed:
@@ -33,7 +33,9 @@ def test_progress_is_what_the_lines_add_up_to(tmp_path: Path) -> None:
         journal.write(RolledBack(1, 4))
         journal.write(Began(2, ("w2",), "workers have come"))
     with Journal(path) as journal:
-        assert journal.progress == Progress(step=1, position=4, generation=2, forks=(1,))
+        assert journal.progress == Progress(
+            step=1, position=4, generation=2, forks=(1,), stretches=(Stretch(0, 0, 4),)
+        )
 
 
 def test_a_line_cut_off_by_a_crash_is_dropped(tmp_path: Path) -> None:

@@ -89,6 +89,7 @@ class Worker:
         else:
             self.history = ()
         assert len(self.history) == message.step
+        assert message.batch > 0
         self.applied, self.pending, self.step = message.step, -1, message.step
         self.generation, self.lineage = message, message.lineage
 
@@ -169,10 +170,14 @@ class World:
         progress = Progress()
         for entry in self.journal:
             if isinstance(entry, Committed):
-                progress = replace(progress, step=entry.step + 1, position=entry.stop)
+                progress = progress.after_commit(
+                    step=entry.step,
+                    start=entry.start,
+                    stop=entry.stop,
+                    generation=entry.generation,
+                )
             elif isinstance(entry, RolledBack):
-                forks = (*progress.forks, entry.step)
-                progress = replace(progress, step=entry.step, position=entry.position, forks=forks)
+                progress = progress.after_back(step=entry.step, position=entry.position)
             elif isinstance(entry, Began):
                 progress = replace(progress, generation=entry.generation)
         self.machine = Machine(self.wanted, progress)
@@ -206,17 +211,21 @@ def check(world: World) -> None:
     assert len({worker.history for worker in current}) <= 1
     step = position = generation = 0
     members: tuple[str, ...] = ()
+    #: where the samples of each committed step begin
+    starts: list[int] = []
     for entry in world.journal:
         if isinstance(entry, Committed):
             assert (entry.step, entry.start) == (step, position)
-            assert entry.stop == entry.start + BATCH
+            assert entry.stop == entry.start + world.wanted.batch_of(len(members))
             assert entry.generation == generation
             assert entry.members == members
             step, position = entry.step + 1, entry.stop
+            starts.append(entry.start)
         elif isinstance(entry, RolledBack):
             assert entry.step <= step
-            assert entry.position == entry.step * BATCH
+            assert entry.position == [*starts, position][entry.step]
             step, position = entry.step, entry.position
+            del starts[step:]
         elif isinstance(entry, Began):
             assert entry.generation > generation
             generation, members = entry.generation, entry.members
@@ -267,6 +276,19 @@ def test_whoever_comes_enters_after_a_commit() -> None:
     assert world.machine.members == ("w1", "w2")
 
 
+def test_a_spare_that_leaves_does_not_take_a_leaving_member_along() -> None:
+    world = World(Settings(batch=BATCH, steps=5, most=1, patience_seconds=0.0))
+    world.join()
+    world.join()
+    world.happen(Said("w1", Leave()))
+    world.happen(Said("w2", Leave()))
+    assert set(world.workers) == {"w1"}
+    world.pass_time(0.2)
+    world.join()
+    world.vote("w1")
+    assert set(world.workers) == {"w3"}
+
+
 def test_a_silent_member_is_fenced_and_named() -> None:
     world = World(Settings(batch=BATCH, steps=5, most=2))
     world.join()
@@ -307,6 +329,38 @@ def test_losing_everyone_goes_back_to_what_a_newcomer_knows() -> None:
     check(world)
 
 
+def test_a_batch_that_follows_the_members_is_announced_and_taken_back() -> None:
+    world = World(Settings(batch=8, per_worker=8, steps=9, most=2, patience_seconds=0.0))
+    world.join()
+    for _ in range(2):
+        world.vote("w1")
+    world.join()
+    world.vote("w1")
+    generation = world.workers["w2"].generation
+    assert generation is not None
+    assert generation.batch == 16
+    for _ in range(2):
+        world.vote("w1")
+        world.vote("w2")
+    assert [(one.start, one.stop) for one in world.committed()] == [
+        (0, 8),
+        (8, 16),
+        (16, 24),
+        (24, 40),
+        (40, 56),
+    ]
+    # Back to the fourth step, whose samples began after three of a single worker.
+    known = world.everyone["w1"].history[:4]
+    world.kill("w1")
+    world.kill("w2")
+    world.add(Worker("w3", applied=4, history=known))
+    world.pass_time(2.0)
+    assert RolledBack(4, 40) in world.journal
+    world.vote("w3")
+    assert [(one.start, one.stop) for one in world.committed()][-1] == (40, 48)
+    check(world)
+
+
 def test_a_commit_that_nobody_heard_of_is_applied() -> None:
     world = World(Settings(batch=BATCH, steps=9, most=1, patience_seconds=0.0))
     world.join()
@@ -335,11 +389,19 @@ ACTIONS = st.lists(
 
 
 @settings(max_examples=300)
-@given(ACTIONS, st.integers(1, 3))
+@given(ACTIONS, st.integers(1, 3), st.sampled_from([0, 5]))
 def test_steps_are_committed_once_whatever_happens(
-    actions: list[tuple[str, int]], fewest: int
+    actions: list[tuple[str, int]], fewest: int, per_worker: int
 ) -> None:
-    world = World(Settings(batch=BATCH, steps=40, most=4, fewest=fewest, patience_seconds=0.2))
+    wanted = Settings(
+        batch=BATCH,
+        per_worker=per_worker,
+        steps=40,
+        most=4,
+        fewest=fewest,
+        patience_seconds=0.2,
+    )
+    world = World(wanted)
     for action, which in actions:
         names = list(world.workers)
         if action == "join" and len(names) < 6:

@@ -198,7 +198,7 @@ class Run:
     def _generation(self, generation: Generation, group: Group) -> Iterator[Step]:
         number, position = generation.step, generation.position
         while True:
-            step = Step(self, group, generation.number, number, position)
+            step = Step(self, group, generation.number, number, position, generation.batch)
             yield step
             if step.outcome is None:
                 raise Disturbed("the step was not committed")
@@ -206,7 +206,7 @@ class Run:
                 raise StopRun
             if step.outcome is Next.REGROUP:
                 return
-            number, position = number + 1, position + self.settings.batch
+            number, position = number + 1, step.stop
 
     def _join(self, generation: Generation) -> Group:
         """Connect to the others and bring everyone to the generation's step."""

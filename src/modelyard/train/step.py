@@ -32,6 +32,8 @@ class Step:
     number: int
     #: of the step's first sample
     position: int
+    #: samples of all members together
+    batch: int
     outcome: Next | None = None
     #: of what a loss's gradients are a mean
     _mean_over: int = 1
@@ -54,7 +56,7 @@ class Step:
     @property
     def stop(self) -> int:
         """The position after the step's last sample."""
-        return self.position + self.run.settings.batch
+        return self.position + self.batch
 
     @property
     def last(self) -> bool:
@@ -65,23 +67,23 @@ class Step:
         """The samples of this worker, a forward pass at a time."""
         run, settings, group = self.run, self.run.settings, self.group
         run._member.enter(Phase.COMPUTING)
-        first = self.position + settings.batch * group.rank // group.size
-        last = self.position + settings.batch * (group.rank + 1) // group.size
+        first = self.position + self.batch * group.rank // group.size
+        last = self.position + self.batch * (group.rank + 1) // group.size
         own = samples(np.arange(first, last, dtype=np.int64), settings.data_size, settings.seed)
         kept = run._kept(self.number + 1)
         aggregation = run.aggregation
         self._sent = aggregation.bytes_sent
-        run.course.begin(settings.batch)
+        run.course.begin(self.batch)
         share = Share(
             step=self.number,
             samples=len(own),
-            batch=settings.batch,
+            batch=self.batch,
             kept=kept,
             own=self._look_at_own,
         )
         aggregation.begin(group, share)
         for piece in np.array_split(own, min(aggregation.updates, max(len(own), 1))):
-            self._mean_over = len(piece) if aggregation.local else settings.batch
+            self._mean_over = len(piece) if aggregation.local else self.batch
             for start in range(0, len(piece), settings.micro_batch):
                 if run._member.disturbed.is_set():
                     return
@@ -99,7 +101,7 @@ class Step:
         self._samples += samples
         self._tokens += tokens
         alone = self.group.size == 1 and not self.run.aggregation.local
-        if alone and self._samples == samples < self.run.settings.batch:
+        if alone and self._samples == samples < self.batch:
             # With nobody to compare with, the first pass is compared with all of them.
             self._square, self._square_of = square_of(self.run.trained_parameters()), samples
 

@@ -11,6 +11,7 @@ import fcntl
 import os
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -18,7 +19,7 @@ from typing import Self
 import msgspec
 
 from modelyard.errors import InputError
-from modelyard.train.conductor.machine import Began, Committed, Progress, RolledBack
+from modelyard.train.conductor.machine import Began, Committed, Fence, Progress, RolledBack
 
 SYNC_SECONDS = 1.0
 #: of a second in which members' work is told: steps have many members, and lines should be short
@@ -56,7 +57,16 @@ class GenerationLine(msgspec.Struct, frozen=True, tag="generation", tag_field="k
     at: float
 
 
-Line = CommitLine | BackLine | GenerationLine
+class LeftBehindLine(msgspec.Struct, frozen=True, tag="left-behind", tag_field="kind"):
+    """A worker that hung or was too slow; it is welcome when it comes again."""
+
+    worker: str
+    why: str
+    at: float
+
+
+Line = CommitLine | BackLine | GenerationLine | LeftBehindLine
+Entry = Committed | RolledBack | Began | Fence
 
 
 class Journal:
@@ -79,7 +89,7 @@ class Journal:
         self.progress = self._recover()
         self._synced = time.monotonic()
 
-    def write(self, entry: Committed | RolledBack | Began) -> None:
+    def write(self, entry: Entry) -> None:
         """Add what was decided; `OSError` when the disk does not take it, and nothing was added."""
         data = self._encoder.encode(_line(entry)) + b"\n"
         before = os.fstat(self._file).st_size
@@ -116,17 +126,20 @@ class Journal:
         whole = text.rfind(b"\n") + 1
         if whole < len(text):
             os.ftruncate(self._file, whole)
-        step = position = generation = 0
-        forks: list[int] = []
+        progress = Progress()
         for entry in _entries(text[:whole], str(self.path)):
             if isinstance(entry, CommitLine):
-                step, position, generation = entry.step + 1, entry.stop, entry.generation
+                progress = progress.after_commit(
+                    step=entry.step,
+                    start=entry.start,
+                    stop=entry.stop,
+                    generation=entry.generation,
+                )
             elif isinstance(entry, BackLine):
-                step, position = entry.step, entry.position
-                forks.append(step)
-            else:
-                generation = entry.generation
-        return Progress(step=step, position=position, generation=generation, forks=tuple(forks))
+                progress = progress.after_back(step=entry.step, position=entry.position)
+            elif isinstance(entry, GenerationLine):
+                progress = replace(progress, generation=entry.generation)
+        return progress
 
 
 class JournalReader:
@@ -160,12 +173,14 @@ def _entries(text: bytes, where: str) -> Iterator[Line]:
             raise InputError(what, where=where, fix=fix) from error
 
 
-def _line(entry: Committed | RolledBack | Began) -> Line:
+def _line(entry: Entry) -> Line:
     at = time.time()
     if isinstance(entry, RolledBack):
         return BackLine(entry.step, entry.position, at)
     if isinstance(entry, Began):
         return GenerationLine(entry.generation, entry.members, entry.why, at)
+    if isinstance(entry, Fence):
+        return LeftBehindLine(entry.worker, entry.why, at)
     return CommitLine(
         entry.step,
         entry.generation,

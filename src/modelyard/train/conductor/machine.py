@@ -10,9 +10,10 @@ nobody's work is thrown away for it.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import median
+from typing import NamedTuple
 
 from msgspec import structs
 
@@ -48,6 +49,8 @@ class Settings:
 
     #: samples of a step, whoever takes part
     batch: int
+    #: samples of each member of a step, instead; 0 where the batch does not follow the members
+    per_worker: int = 0
     #: committed steps after which the job is done
     steps: int
     #: with fewer workers training waits
@@ -62,6 +65,10 @@ class Settings:
     #: checkpoints of an earlier job are kept
     after_generation: int = 0
 
+    def batch_of(self, members: int) -> int:
+        """Samples of a step of so many."""
+        return self.per_worker * members or self.batch
+
     @property
     def beat_seconds(self) -> float:
         """How often workers say that they live."""
@@ -71,6 +78,14 @@ class Settings:
     def silence_seconds(self) -> float:
         """How long nothing may be heard of a worker; a busy machine needs some of it."""
         return self.stall_seconds * 0.6
+
+
+class Stretch(NamedTuple):
+    """Steps of one size: the first of them, where its samples begin, and how many they are."""
+
+    step: int
+    position: int
+    batch: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +98,8 @@ class Progress:
     generation: int = 0
     #: the steps to which training went back, because everyone who knew later ones was gone
     forks: tuple[int, ...] = ()
+    #: of committed steps, in their order
+    stretches: tuple[Stretch, ...] = ()
 
     @property
     def lineage(self) -> int:
@@ -91,6 +108,32 @@ class Progress:
     def knows(self, step: int, lineage: int) -> bool:
         """Whether a state is one that this training has gone through."""
         return step <= min((*self.forks[lineage:], self.step))
+
+    def position_of(self, step: int) -> int:
+        """Samples that were used before a step that is committed, or is the next one."""
+        for stretch in reversed(self.stretches):
+            if stretch.step <= step:
+                return stretch.position + (step - stretch.step) * stretch.batch
+        return 0
+
+    def after_commit(self, *, step: int, start: int, stop: int, generation: int) -> Progress:
+        """With one step more."""
+        stretches = self.stretches
+        if not stretches or stretches[-1].batch != stop - start:
+            stretches = (*stretches, Stretch(step, start, stop - start))
+        return replace(
+            self, step=step + 1, position=stop, generation=generation, stretches=stretches
+        )
+
+    def after_back(self, *, step: int, position: int) -> Progress:
+        """Without all steps from that one on."""
+        return replace(
+            self,
+            step=step,
+            position=position,
+            forks=(*self.forks, step),
+            stretches=tuple(stretch for stretch in self.stretches if stretch.step < step),
+        )
 
 
 # What happens.
@@ -175,7 +218,7 @@ class Began:
 
 @dataclass(frozen=True, slots=True)
 class Fence:
-    """Close the connection of a worker that is not counted on any more, and end its process."""
+    """Close the connection of a worker that is not counted on any more, and write down why."""
 
     worker: str
     why: str
@@ -244,7 +287,8 @@ class Machine:
         message = event.message
         if isinstance(message, Leave):
             worker.leaving = True
-            return [] if event.worker in self._members else list(self._let_go())
+            # A member stays until its step is over; of spares nobody waits for anything.
+            return list(self._let_go(set(self._workers) - set(self._members)))
         if event.worker not in self._members or message.generation != self.progress.generation:
             return []
         if isinstance(message, Beat):
@@ -343,7 +387,7 @@ class Machine:
     def _regroup(self, now: float, why: str, *, back: bool = False) -> Iterator[Instruction]:
         """The next generation, of all who are there; only with `back` from an earlier step."""
         self._votes.clear()
-        yield from self._let_go()
+        yield from self._let_go(list(self._workers))
         chosen = self._chosen()
         best = max((self._workers[name].hello.applied for name in chosen), default=-1)
         if len(chosen) < self.settings.fewest or (max(best, 0) < self.progress.step and not back):
@@ -361,6 +405,7 @@ class Machine:
             number=number,
             step=self.progress.step,
             position=self.progress.position,
+            batch=self.settings.batch_of(len(chosen)),
             peers=tuple(Peer(h.worker, h.host, h.store_port, h.applied) for h in hellos),
             source=-1 if best < 0 else newest,
             lineage=self.progress.lineage,
@@ -370,9 +415,9 @@ class Machine:
             self._enter(self._workers[name], Phase.GATHERING, now, again=True)
             yield Send(name, message)
 
-    def _let_go(self) -> Iterator[Instruction]:
+    def _let_go(self, among: Collection[str]) -> Iterator[Instruction]:
         """Dismiss those who asked for it."""
-        for name in [name for name, worker in self._workers.items() if worker.leaving]:
+        for name in [name for name in among if self._workers[name].leaving]:
             del self._workers[name]
             yield Send(name, Dismissed("it asked to leave", again=False))
 
@@ -385,10 +430,8 @@ class Machine:
         return tuple((staying + others)[: self.settings.most])
 
     def _go_back(self, step: int) -> RolledBack:
-        position = step * self.settings.batch
-        self.progress = replace(
-            self.progress, step=step, position=position, forks=(*self.progress.forks, step)
-        )
+        position = self.progress.position_of(step)
+        self.progress = self.progress.after_back(step=step, position=position)
         return RolledBack(step, position)
 
     # Steps.
@@ -405,10 +448,11 @@ class Machine:
     def _commit(self, now: float) -> Iterator[Instruction]:
         votes = list(self._votes.values())
         step, start = self.progress.step, self.progress.position
-        stop = start + self.settings.batch
+        stop = start + self.settings.batch_of(len(self._members))
+        generation = self.progress.generation
         yield Committed(
             step=step,
-            generation=self.progress.generation,
+            generation=generation,
             members=self._members,
             start=start,
             stop=stop,
@@ -418,7 +462,9 @@ class Machine:
             busy=tuple(self._votes[name].busy_seconds for name in self._members),
             values=_mean_values(votes),
         )
-        self.progress = replace(self.progress, step=step + 1, position=stop)
+        self.progress = self.progress.after_commit(
+            step=step, start=start, stop=stop, generation=generation
+        )
         self._busy.extend(vote.busy_seconds for vote in votes)
         self._votes.clear()
         self._failures = 0

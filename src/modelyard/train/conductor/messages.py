@@ -103,6 +103,8 @@ class Generation(msgspec.Struct, frozen=True, tag="generation"):
     number: int
     step: int
     position: int
+    #: samples of each of its steps
+    batch: int
     peers: tuple[Peer, ...]
     #: rank of the member from which those that are behind get their state; -1 when all begin anew
     source: int
