@@ -6,13 +6,15 @@ and paid for with no more than the step in flight.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
@@ -39,11 +41,19 @@ def _workers_find_the_toy(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def play(
-    folder: Path, *, steps: int, workers: int, disturb: Callable[[Supervisor], None] | None = None
+    folder: Path,
+    *,
+    steps: int,
+    workers: int,
+    disturb: Callable[[Supervisor], None] | None = None,
+    told: list[str] | None = None,
 ) -> list[CommitLine]:
-    """Run the toy job to its end; `disturb` is called again and again meanwhile."""
+    """Run the toy job to its end; `disturb` is called again and again meanwhile.
 
-    def told(address: str, worker: str) -> str:
+    What is told of the job, beside births and deaths of workers, is added to `told`.
+    """
+
+    def post(address: str, worker: str) -> str:
         return msgspec.json.encode(
             {"address": address, "worker": worker, "folder": str(folder)}
         ).decode()
@@ -51,11 +61,13 @@ def play(
     wanted = Settings(batch=BATCH, steps=steps, most=workers, stall_seconds=2.0)
     until = time.monotonic() + PATIENCE_SECONDS
     with Supervisor(
-        folder, wanted, workers=workers, entry="tests.train.toy:work", argument=told
+        folder, wanted, workers=workers, entry="tests.train.toy:work", argument=post
     ) as supervisor:
         while not supervisor.done:
             assert time.monotonic() < until, "the job does not end"
-            supervisor.tend()
+            happened = supervisor.tend()
+            if told is not None:
+                told += [one.what for one in happened if not one.worker]
             if disturb is not None:
                 disturb(supervisor)
             time.sleep(0.01)
@@ -144,6 +156,22 @@ def test_hanging_workers_are_left_behind(tmp_path: Path) -> None:
     assert min(len(entry.members) for entry in committed[30:]) == 2
 
 
+def test_a_worker_that_hangs_for_good_is_replaced(tmp_path: Path) -> None:
+    stopped: list[str] = []
+
+    def stop_one(supervisor: Supervisor) -> None:
+        committed = supervisor.committed()
+        if len(committed) > 30 and not stopped:
+            stopped.append(committed[-1].members[-1])
+            os.kill(supervisor.workers[stopped[0]], signal.SIGSTOP)
+        if stopped and len(committed[-1].members) == 3 and stopped[0] not in committed[-1].members:
+            replaced.set()
+
+    replaced = threading.Event()
+    play(tmp_path, steps=900, workers=3, disturb=stop_one)
+    assert replaced.is_set()
+
+
 def test_a_conductor_that_dies_is_found_again(tmp_path: Path) -> None:
     committed = play(
         tmp_path,
@@ -181,3 +209,48 @@ def test_nothing_outlives_whoever_watches(tmp_path: Path) -> None:
             break
         except InputError:
             time.sleep(0.05)
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A real one of a megabyte."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        pytest.skip(f"no small disk can be made here: {done.stderr.strip()}")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+def test_a_full_disk_makes_training_wait_and_loses_nothing(small_disk: Path) -> None:
+    """Every step before, during and after it is committed once, by the same workers."""
+    filler, told = small_disk / "filler", list[str]()
+    full_at: list[int] = []
+
+    def fill_and_free(supervisor: Supervisor) -> None:
+        count = len(supervisor.committed())
+        if count > 30 and not full_at:
+            fill(filler)
+            full_at.append(time.monotonic_ns())
+        elif full_at and filler.exists() and told:
+            filler.unlink()
+
+    committed = play(small_disk, steps=120, workers=2, disturb=fill_and_free, told=told)
+    assert "no space is left" in told[0]
+    assert "training waits" in told[0]
+    assert {name for entry in committed[40:] for name in entry.members} == set(
+        committed[20].members
+    )
+
+
+def fill(path: Path) -> None:
+    """Take all of the space that is left, to the last byte."""
+    with path.open("wb", buffering=0) as file:
+        for size in (1 << 14, 1 << 10, 1):
+            with contextlib.suppress(OSError):
+                while file.write(bytes(size)):
+                    pass

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
+import shutil
 import signal
 import subprocess
 import sys
@@ -25,12 +26,19 @@ from typing import IO, Self
 import msgspec
 
 from modelyard.errors import YardError
-from modelyard.train.conductor.journal import BackLine, CommitLine, JournalReader
+from modelyard.train.conductor.journal import (
+    BackLine,
+    CommitLine,
+    GenerationLine,
+    JournalReader,
+    LeftBehindLine,
+)
 from modelyard.train.conductor.machine import Settings
 from modelyard.train.conductor.server import (
     JOURNAL_FILE,
     SETTINGS_FILE,
     TOKEN_VARIABLE,
+    UNWRITTEN,
     Listening,
 )
 from modelyard.train.nursery import Birth, Born, Died, read_log
@@ -38,6 +46,12 @@ from modelyard.train.nursery import Birth, Born, Died, read_log
 CONDUCTOR = "modelyard.train.conductor.server"
 #: So many workers may die without one committed step between them before the job gives up.
 MOST_DEATHS = 10
+#: A worker that was left behind and has not come back after so many stalls is ended.
+HUNG_STALLS = 3.0
+#: How often a journal that cannot be written is tried again, and for how long.
+FULL_RETRY_SECONDS, FULL_PATIENCE_SECONDS = 1.0, 600.0
+#: With less than this a disk counts as full.
+SMALL_BYTES = 64 * 1024
 POLL_SECONDS = 0.02
 #: How long a process may take to end when it is asked to.
 END_SECONDS = 5.0
@@ -53,6 +67,15 @@ class Happening:
 
     what: str
     worker: str = ""
+
+
+@dataclass(slots=True)
+class _Full:
+    """A disk that does not take the journal."""
+
+    committed: int
+    since: float
+    retry_at: float
 
 
 class Supervisor:
@@ -84,6 +107,11 @@ class Supervisor:
         self._address = ""
         self._born = 0
         self._alive: dict[str, int] = {}
+        #: those asked to leave, of whom fewer are wanted already
+        self._asked: set[str] = set()
+        #: since when, and why, for workers that the others went on without
+        self._left_behind: dict[str, tuple[float, str]] = {}
+        self._full: _Full | None = None
         self._deaths: deque[int] = deque(maxlen=MOST_DEATHS)
         self._answers: deque[Born | Died] = deque()
         self._journal = JournalReader(folder / JOURNAL_FILE)
@@ -146,10 +174,9 @@ class Supervisor:
         if status == 0:
             return happened
         if status is not None:
-            happened.append(Happening(f"the conductor ended ({status}) and is started again"))
-            _end(self._conductor)
-            self._start_conductor(port=int(self._address.rpartition(":")[2]))
-        while len(self._alive) < self._wanted:
+            happened.extend(self._revive_conductor(self._conductor, status))
+        happened.extend(self._end_hung())
+        while len(self._alive) < self._wanted and not self._all_committed():
             happened.append(self._birth())
         return happened
 
@@ -163,9 +190,9 @@ class Supervisor:
         members = committed[-1].members if committed else ()
         by_worth = sorted(self._alive, key=lambda name: name not in members)
         for name in by_worth[workers:]:
+            self._asked.add(name)
             if pid := self._alive[name]:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGTERM)
+                _signal(pid, signal.SIGTERM)
 
     def committed(self) -> Sequence[CommitLine]:
         """The steps that are committed so far; what was rolled back is not among them."""
@@ -174,11 +201,16 @@ class Supervisor:
                 del self._committed[entry.step :]
             elif isinstance(entry, CommitLine):
                 self._committed.append(entry)
+            elif isinstance(entry, GenerationLine):
+                for name in entry.members:
+                    self._left_behind.pop(name, None)
+            elif isinstance(entry, LeftBehindLine) and entry.worker in self._alive:
+                self._left_behind[entry.worker] = (time.monotonic(), entry.why)
         return self._committed
 
     def _start_conductor(self, *, port: int) -> None:
-        listening = Listening(self._settings, port=port)
-        (self.folder / SETTINGS_FILE).write_bytes(msgspec.json.encode(listening))
+        if port == 0:
+            self._write_settings(port)
         self._conductor = subprocess.Popen(
             [sys.executable, "-m", self._module, str(self.folder)],
             stdout=subprocess.PIPE,
@@ -190,6 +222,55 @@ class Supervisor:
         self._address = self._conductor.stdout.readline().strip()
         if not self._address:
             raise JobFailed("the conductor did not start", fix="see its message above")
+        if port == 0:
+            # Now, and not when it has died: by then there may be no space left on the disk.
+            self._write_settings(int(self._address.rpartition(":")[2]))
+
+    def _write_settings(self, port: int) -> None:
+        listening = Listening(self._settings, port=port)
+        path = self.folder / SETTINGS_FILE
+        try:
+            path.write_bytes(msgspec.json.encode(listening))
+        except OSError as error:
+            what = f"'{path}' cannot be written: {error.strerror}"
+            raise JobFailed(what, fix="free some space, or choose another folder") from error
+
+    def _revive_conductor(self, former: subprocess.Popen[str], status: int) -> Iterator[Happening]:
+        """Start it again, at once, or when its journal may be writable again."""
+        now, count = time.monotonic(), len(self.committed())
+        if status != UNWRITTEN:
+            yield Happening(f"the conductor ended ({status}) and is started again")
+        elif self._full is None or self._full.committed < count:
+            self._full = _Full(count, since=now, retry_at=now + FULL_RETRY_SECONDS)
+            yield Happening(f"{self._unwritable()}: training waits, and goes on when it can be")
+        elif now > self._full.since + FULL_PATIENCE_SECONDS:
+            fix = "free some space and start the job again: it goes on from its newest checkpoint"
+            raise JobFailed(f"{self._unwritable()} for too long", fix=fix)
+        if status == UNWRITTEN and self._full is not None:
+            if now < self._full.retry_at:
+                return
+            self._full.retry_at = now + FULL_RETRY_SECONDS
+        _end(former)
+        self._start_conductor(port=int(self._address.rpartition(":")[2]))
+
+    def _unwritable(self) -> str:
+        free = shutil.disk_usage(self.folder).free
+        left = "no space is left" if free < SMALL_BYTES else "the disk does not take it"
+        return f"the journal '{self.folder / JOURNAL_FILE}' cannot be written: {left}"
+
+    def _end_hung(self) -> Iterator[Happening]:
+        """Kill those who were left behind and do not come back; others take their places."""
+        self.committed()
+        limit = time.monotonic() - HUNG_STALLS * self._settings.stall_seconds
+        for name, (since, why) in list(self._left_behind.items()):
+            if since < limit or name not in self._alive:
+                del self._left_behind[name]
+                if pid := self._alive.get(name):
+                    yield Happening(f"hangs ({why}) and is ended", name)
+                    _signal(pid, signal.SIGKILL)
+
+    def _all_committed(self) -> bool:
+        return len(self.committed()) >= self._settings.steps
 
     def _start_nursery(self) -> None:
         self._nursery = subprocess.Popen(
@@ -234,14 +315,18 @@ class Supervisor:
             if isinstance(answer, Born):
                 if answer.name in self._alive:
                     self._alive[answer.name] = answer.pid
+                    if answer.name in self._asked:
+                        _signal(answer.pid, signal.SIGTERM)
                 continue
             self._alive.pop(answer.name, None)
+            asked = answer.name in self._asked
+            self._asked.discard(answer.name)
             if answer.status:
                 yield Happening(f"died ({answer.status})", answer.name)
                 self._count_death(answer.name)
-            else:
-                # It left as it was asked to, or all steps are done: nobody has to take its place.
-                self._wanted = min(self._wanted, len(self._alive))
+            elif not asked:
+                # Somebody else has asked it to leave: nobody has to take its place.
+                self._wanted = max(self._wanted - 1, self._settings.fewest)
 
     def _count_death(self, name: str) -> None:
         """Give up when workers die and die and nothing gets done."""
@@ -250,6 +335,11 @@ class Supervisor:
             said = read_log(self.folder / f"{name}.log")
             what = f"{MOST_DEATHS} workers died without a committed step between them"
             raise JobFailed(f"{what}; the last one said: {said or 'nothing'}")
+
+
+def _signal(pid: int, number: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, number)
 
 
 def _end(process: subprocess.Popen[str] | subprocess.Popen[bytes]) -> None:

@@ -49,6 +49,8 @@ from modelyard.train.conductor.messages import (
 TOKEN_VARIABLE = "MODELYARD_JOB_TOKEN"
 SETTINGS_FILE = "conductor.json"
 JOURNAL_FILE = "journal.jsonl"
+#: The exit status of a conductor that could not write its journal: the disk is full, or broken.
+UNWRITTEN = 3
 #: How long a new connection may take to say who it is.
 HELLO_SECONDS = 5.0
 
@@ -73,6 +75,8 @@ class Server:
         self._writers: dict[str, asyncio.StreamWriter] = {}
         self._over = asyncio.Event()
         self.outcome: Finished | None = None
+        #: why the journal cannot be written
+        self.unwritten: OSError | None = None
 
     async def run(self) -> None:
         """Serve until the job is over."""
@@ -142,8 +146,17 @@ class Server:
             self._happen(Said(worker, message))
 
     def _happen(self, event: Event) -> None:
+        if self.unwritten is not None:
+            return
         for instruction in self._machine.handle(event, time.monotonic()):
-            self._carry_out(instruction)
+            try:
+                self._carry_out(instruction)
+            except OSError as error:
+                # The machine has gone on, and the journal has not: only the journal is true. What
+                # follows is not told to anybody, and the next conductor begins where it ends.
+                self.unwritten = error
+                self._over.set()
+                return
 
     def _carry_out(self, instruction: Instruction) -> None:
         if isinstance(instruction, Send):
@@ -152,6 +165,7 @@ class Server:
         elif isinstance(instruction, (Committed, RolledBack, Began)):
             self._journal.write(instruction)
         elif isinstance(instruction, Fence):
+            self._journal.write(instruction)
             if (writer := self._writers.pop(instruction.worker, None)) is not None:
                 writer.write(line(Dismissed(instruction.why, again=True)))
                 writer.close()
@@ -171,7 +185,10 @@ def read_listening(folder: Path) -> Listening:
 
 
 def main(folder: Path) -> int:
-    """Conduct the job of a folder; 0 when it is done, 1 when it cannot go on."""
+    """Conduct the job of a folder; 0 when it is done, 1 when it cannot go on.
+
+    3 (`UNWRITTEN`) when the journal cannot be written, so that nothing more can be committed.
+    """
     listening = read_listening(folder)
     token = os.environ.get(TOKEN_VARIABLE, "")
     if not token:
@@ -186,6 +203,8 @@ def main(folder: Path) -> int:
 
         asyncio.run(serve())
         assert server is not None
+        if server.unwritten is not None:
+            return UNWRITTEN
         return 0 if server.outcome is not None and server.outcome.done else 1
 
 
