@@ -31,7 +31,6 @@ from modelyard.train.conductor.journal import (
     CommitLine,
     GenerationLine,
     JournalReader,
-    LeftBehindLine,
 )
 from modelyard.train.conductor.machine import Settings
 from modelyard.train.conductor.server import (
@@ -204,7 +203,7 @@ class Supervisor:
             elif isinstance(entry, GenerationLine):
                 for name in entry.members:
                     self._left_behind.pop(name, None)
-            elif isinstance(entry, LeftBehindLine) and entry.worker in self._alive:
+            elif entry.worker in self._alive:
                 self._left_behind[entry.worker] = (time.monotonic(), entry.why)
         return self._committed
 
