@@ -36,8 +36,11 @@ from modelyard.spec.adapters import CHOICES
 from modelyard.spec.architectures.reading import FAMILIES, OTHER_TYPES
 from modelyard.spec.cluster_spec import ClusterSpec, DeviceSpec, LinkSpec, NodeGroup
 from modelyard.spec.job import JobSpec
+from modelyard.spec.problems import written_fields
 from modelyard.spec.shape_limits import LIMITS
 from modelyard.spec.tenant import TenantSpec
+from modelyard.spec.training import AggregateSpec, CheckpointSpec, OptimizerSpec, TrainSpec
+from modelyard.spec.training_data import DataSource
 from modelyard.spec.zoo import entries, zoo
 
 REPOSITORY = Path(__file__).resolve().parents[1]
@@ -317,6 +320,11 @@ def formats() -> str:
     ]
     written = (
         ("job", JobSpec, "One training job."),
+        ("job: train", TrainSpec, "How a job trains a model by itself."),
+        ("job: train: data", DataSource, "One entry of the list `data`."),
+        ("job: train: optimizer", OptimizerSpec, "What makes steps of gradients."),
+        ("job: train: aggregate", AggregateSpec, "How workers train together."),
+        ("job: train: checkpoints", CheckpointSpec, "Where and how often it is kept."),
         ("tenants", TenantSpec, "One entry of the list `tenants`."),
         ("cluster", ClusterSpec, "A whole cluster."),
         ("cluster: nodes", NodeGroup, "One entry of the list `nodes`."),
@@ -404,7 +412,7 @@ def _same_families() -> str:
 def _model_table(model: type[BaseModel]) -> str:
     rows = [
         (f"`{name}`", _default(info), info.description or "")
-        for name, info in model.model_fields.items()
+        for name, info in written_fields(model).items()
     ]
     return table(("field", "default", "meaning"), rows)
 

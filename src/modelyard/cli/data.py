@@ -45,6 +45,7 @@ def data() -> None:
 @click.option(
     "--field", default="text", show_default=True, help="Field of JSONL or column of Parquet."
 )
+@click.option("--label", default="", help="Field or column with a number for each document.")
 @click.option(
     "--validation", default="1%", show_default=True, metavar="SHARE", help="How much to hold out."
 )
@@ -64,6 +65,7 @@ def prepare(
     tokenizer: str,
     end_token: str,
     field: str,
+    label: str,
     validation: str,
     sequence: int | None,
     kind: str | None,
@@ -80,6 +82,7 @@ def prepare(
     Examples:
       yard data prepare books/ --out data
       yard data prepare web.jsonl --field content --tokenizer bpe:8192 --out data
+      yard data prepare reviews.jsonl --label stars --validation 10% --out reviews
       yard data prepare s3://corpus/part-0.parquet --tokenizer ./tokenizer.json --out data
     """
     # numpy takes longer to import than `--help` to print.
@@ -92,6 +95,7 @@ def prepare(
         tokenizer=tokenizer,
         end_token=end_token,
         field=field,
+        label=label,
         validation=share(validation),
         sequence=sequence or 0,
         kind=Kind(kind) if kind else None,

@@ -60,10 +60,10 @@ def train(
     if steps is not None:
         job = job.model_copy(update={"steps": steps})
     _need_torch()
-    from modelyard.train.job import check
+    from modelyard.train.job_check import check
 
-    check(job, job_file.parent)
     count = workers or min(job.devices.max, os.cpu_count() or 1)
+    check(job, job_file.parent, workers=count)
     folder = out or job_file.parent / f"{job.name}-run"
     with _supervisor(job, job_file, folder, count, threads) as supervisor:
         report = watch(supervisor, job, quiet=output == "json")

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from modelyard.errors import InputError, Problem, one_of, suggest
@@ -53,8 +54,13 @@ def validate(document: Document, model: type[Model]) -> Model:
     return checked
 
 
+def written_fields(model: type[BaseModel]) -> dict[str, FieldInfo]:
+    """The fields of a model by the names that people write, which Python may not allow."""
+    return {field.alias or name: field for name, field in model.model_fields.items()}
+
+
 def _not_a_mapping(document: Document, model: type[BaseModel]) -> Problem:
-    required = [name for name, field in model.model_fields.items() if field.is_required()]
+    required = [name for name, field in written_fields(model).items() if field.is_required()]
     found = describe(document.data)
     what = "the file is empty" if document.data is None else f"expected keys, found {found}"
     fix = "start with " + ", ".join(f"'{name}: …'" for name in required)
@@ -75,7 +81,7 @@ def _problems(
         yield _problem(document, path, f"{_spoken(path)}: {cause.message}", cause.fix)
     elif detail["type"] == "extra_forbidden":
         owner = _model_at(model, path[:-1])
-        yield _unknown_key(document, path, owner.model_fields if owner is not None else ())
+        yield _unknown_key(document, path, written_fields(owner) if owner is not None else ())
     elif path[-1:] == (_KEY_MARK,):
         yield _unknown_key(document, path[:-1], re.findall(r"'(\w+)'", context["expected"]))
     elif detail["type"] == "missing":
@@ -110,7 +116,7 @@ def _model_at(model: type[BaseModel], path: ValuePath) -> type[BaseModel] | None
     owner: type[BaseModel] | None = model
     for step in path:
         if isinstance(step, str) and owner is not None:
-            field = owner.model_fields.get(step)
+            field = written_fields(owner).get(step)
             owner = _model_in(field.annotation) if field is not None else None
     return owner
 
@@ -124,7 +130,7 @@ def _model_in(annotation: Any) -> type[BaseModel] | None:
 
 def _purpose(model: type[BaseModel], path: ValuePath) -> str:
     owner = _model_at(model, path[:-1])
-    field = owner.model_fields.get(str(path[-1])) if owner is not None else None
+    field = written_fields(owner).get(str(path[-1])) if owner is not None else None
     return f" ({field.description})" if field is not None and field.description else ""
 
 

@@ -4,10 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
+from typing import Self
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, model_validator
 
 from modelyard.spec.fields import SPEC_CONFIG, Count, Flag, Number, Seconds, Text, WholeNumber
+from modelyard.spec.problems import Inconsistent
+from modelyard.spec.training_course import (
+    AdaptiveSpec,
+    BatchScalingSpec,
+    ValidateSpec,
+    wrong_combinations,
+)
+from modelyard.spec.training_data import DataSources
 
 
 class Schedule(StrEnum):
@@ -19,6 +28,8 @@ class Schedule(StrEnum):
     INVERSE_SQUARE_ROOT = "inverse-square-root"
     #: constant, then down in a line over the last tenth
     WSD = "wsd"
+    #: constant while the loss falls, lower whenever it has stopped
+    ADAPTIVE = "adaptive"
 
 
 class Arithmetic(StrEnum):
@@ -26,6 +37,8 @@ class Arithmetic(StrEnum):
 
     FP32 = "fp32"
     BF16 = "bf16"
+    #: with a loss scale that follows what overflows
+    FP16 = "fp16"
 
 
 class OptimizerSpec(BaseModel):
@@ -39,6 +52,9 @@ class OptimizerSpec(BaseModel):
     schedule: Schedule = Field(default=Schedule.COSINE, description="what it does afterwards")
     weight_decay: Number = Field(default=0.1, ge=0, description="decoupled from the gradients")
     clip: Number = Field(default=1.0, ge=0, description="largest norm of gradients; 0 for any")
+    adaptive: AdaptiveSpec | None = Field(
+        default=None, description="when the schedule 'adaptive' lowers the rate"
+    )
 
 
 class CheckpointSpec(BaseModel):
@@ -73,7 +89,17 @@ class TrainSpec(BaseModel):
 
     model_config = SPEC_CONFIG
 
-    data: Text = Field(description="a folder that 'yard data prepare' has made")
+    data: DataSources = Field(
+        description="a folder that 'yard data prepare' has made, or a list of {folder, weight}"
+    )
+    packing: Flag = Field(
+        default=False, description="whether samples are whole documents and a little padding"
+    )
+    weights: Text | None = Field(
+        default=None,
+        alias="from",
+        description="weights to begin with: a Hugging Face folder, a .gguf file, a checkpoint",
+    )
     sequence: Count = Field(default=128, description="tokens of a sample")
     micro_batch: Count = Field(default=8, description="samples of one forward pass")
     model_options: Mapping[Text, object] = Field(
@@ -82,6 +108,12 @@ class TrainSpec(BaseModel):
     optimizer: OptimizerSpec = Field(default=OptimizerSpec(), description="what makes the steps")
     aggregate: AggregateSpec = Field(
         default=AggregateSpec(), description="how workers train together"
+    )
+    batch_scaling: BatchScalingSpec = Field(
+        default=BatchScalingSpec(), description="the batch when the number of workers changes"
+    )
+    validation: ValidateSpec | None = Field(
+        default=None, alias="validate", description="loss on samples that nobody trains on"
     )
     precision: Arithmetic = Field(
         default=Arithmetic.FP32, description="of the passes; parameters stay in fp32"
@@ -92,3 +124,9 @@ class TrainSpec(BaseModel):
     )
     stall: Seconds = Field(default=1.0, description="the longest acceptable pause after a failure")
     tensorboard: Flag = Field(default=False, description="whether to write TensorBoard files")
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        if found := list(wrong_combinations(self)):
+            raise Inconsistent(found)
+        return self

@@ -18,10 +18,10 @@ from modelyard.spec.job import JobSpec, read_job
 from modelyard.spec.training import Arithmetic, TrainSpec
 from modelyard.train.aggregate.choose import aggregation
 from modelyard.train.aggregate.interface import Aggregation
-from modelyard.train.asynchronous.pace import PACES, pace
+from modelyard.train.asynchronous.pace import PACES
 from modelyard.train.conductor.server import TOKEN_VARIABLE
-from modelyard.train.data.tokens import TokenSamples
-from modelyard.train.models.registry import build
+from modelyard.train.data.sources import JobData
+from modelyard.train.materials import batch_for, model_of, prepared
 from modelyard.train.optimise.choose import OptimiserSettings, optimizer_for
 from modelyard.train.optimise.schedules import Schedule, checked, factor
 from modelyard.train.optimise.update import update
@@ -46,10 +46,10 @@ def work(text: str) -> None:
     """One worker, from its first breath to the end of the job."""
     post = msgspec.json.decode(text, type=Post)
     torch.set_num_threads(post.threads)
-    job = read_job(post.job)
-    train, data = prepared(job, Path(post.job).parent)
+    job, folder = read_job(post.job), Path(post.job).parent
+    train, data = prepared(job, folder)
     torch.manual_seed(train.seed)
-    model = model_of(job, data)
+    model = model_of(job, data, folder)
     wanted = train.optimizer
     optimizer = optimizer_for(
         model,
@@ -86,7 +86,7 @@ def work(text: str) -> None:
         signal.signal(signal.SIGTERM, lambda *_: run.leave())
         for step in run.steps():
             for chosen in step.microbatches():
-                batch = model.prepare(torch.from_numpy(data.read(chosen)), chosen.tolist())
+                batch = batch_for(model, data, chosen)
                 with torch.autocast("cpu", torch.bfloat16, enabled=_narrow(train)):
                     loss = model.loss(batch)
                 step.backward(loss, samples=len(chosen), tokens=len(chosen) * train.sequence)
@@ -98,7 +98,7 @@ def work(text: str) -> None:
                 )
 
 
-def settings_of(post: Post, job: JobSpec, data: TokenSamples) -> RunSettings:
+def settings_of(post: Post, job: JobSpec, data: JobData) -> RunSettings:
     """What the run has to know of the job."""
     assert job.train is not None
     assert job.batch is not None
@@ -134,47 +134,6 @@ def schedule_of(train: TrainSpec, steps: int) -> Schedule:
     return checked(
         Schedule(shape=wanted.schedule.value, warmup_steps=wanted.warmup, total_steps=steps)
     )
-
-
-def prepared(job: JobSpec, folder: Path) -> tuple[TrainSpec, TokenSamples]:
-    """The training section and the data of a job; paths are relative to the job's file."""
-    if job.train is None or job.model is None:
-        fix = "add 'model: …' and 'train: {data: …}', or start its command yourself"
-        raise InputError(f"the job '{job.name}' does not say how to train", fix=fix)
-    if job.steps is None or job.batch is None:
-        missing = " and ".join(
-            f"'{name}'" for name in ("steps", "batch") if getattr(job, name) is None
-        )
-        raise InputError(f"the job '{job.name}' does not say {missing}", fix="add it")
-    return job.train, TokenSamples(folder / job.train.data, job.train.sequence)
-
-
-def check(job: JobSpec, folder: Path) -> None:
-    """Find mistakes of a job here, and not in workers that nobody listens to."""
-    train, data = prepared(job, folder)
-    assert job.steps is not None
-    schedule_of(train, job.steps)
-    if asynchronous(train):
-        pace(train.aggregate.name, train.aggregate.options)
-    else:
-        together(train)
-    with torch.device("meta"):
-        model = model_of(job, data)
-    optimizer_for(model, OptimiserSettings(name=train.optimizer.name))
-
-
-def model_of(job: JobSpec, data: TokenSamples) -> torch.nn.Module:
-    """The model with fresh weights; its vocabulary is that of the data unless it says another."""
-    assert job.model is not None
-    assert job.train is not None
-    options = dict(job.train.model_options)
-    if job.model in VOCABULARY_OF_THE_DATA:
-        options.setdefault("vocab", data.header.vocab)
-    return build(job.model, options)
-
-
-#: models that are described by numbers, of which the data can give one
-VOCABULARY_OF_THE_DATA = frozenset(("gpt", "bert", "t5", "context-mlp", "hidden-markov"))
 
 
 def _narrow(train: TrainSpec) -> bool:

@@ -18,7 +18,8 @@ from modelyard.spec.job import read_job
 from modelyard.spec.training import Arithmetic
 from modelyard.train.asynchronous.pace import pace
 from modelyard.train.asynchronous.run import AsynchronousRun
-from modelyard.train.job import Post, model_of, prepared, schedule_of, settings_of
+from modelyard.train.job import Post, schedule_of, settings_of
+from modelyard.train.materials import batch_for, model_of, prepared
 from modelyard.train.optimise.schedules import factor
 from modelyard.train.snapshots import Snapshots, restore_latest
 
@@ -27,10 +28,10 @@ def work(text: str) -> None:
     """One worker, from its first breath to the end of the job."""
     post = msgspec.json.decode(text, type=Post)
     torch.set_num_threads(post.threads)
-    job = read_job(post.job)
-    train, data = prepared(job, Path(post.job).parent)
+    job, folder = read_job(post.job), Path(post.job).parent
+    train, data = prepared(job, folder)
     torch.manual_seed(train.seed)
-    model = model_of(job, data)
+    model = model_of(job, data, folder)
     wanted, rates = train.optimizer, schedule_of(train, post.steps)
     every, place = train.checkpoints.every, train.checkpoints.to or post.checkpoints
     taken = 0
@@ -53,7 +54,7 @@ def work(text: str) -> None:
         signal.signal(signal.SIGTERM, lambda *_: run.leave())
         for step in run.steps():
             for chosen in step.microbatches():
-                batch = model.prepare(torch.from_numpy(data.read(chosen)), chosen.tolist())
+                batch = batch_for(model, data, chosen)
                 narrow = train.precision is Arithmetic.BF16
                 with torch.autocast("cpu", torch.bfloat16, enabled=narrow):
                     loss = model.loss(batch)

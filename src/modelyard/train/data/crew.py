@@ -35,6 +35,7 @@ class Work:
     end_token: str
     field: str
     validation: float
+    label: str = ""
 
 
 def cores() -> int:
@@ -130,6 +131,7 @@ def _write(work: Work, part: Part, tokenizer: Tokenizer, tell: Callable[[int], N
             part,
             tokenizer,
             field=work.field,
+            label=work.label,
             validation=work.validation,
             tell=tell,
         )

@@ -14,7 +14,7 @@ import numpy as np
 
 from modelyard.errors import InputError
 from modelyard.train.data.luck import Numbers
-from modelyard.train.data.tokens import Shards, read_header, read_tokenizer
+from modelyard.train.data.tokens import Shards, read_header, special_tokens
 
 #: Documents are packed so many at a time: the fit gets no better with more.
 WINDOW = 1 << 17
@@ -28,7 +28,7 @@ class PackedSamples:
             raise InputError(f"samples of {sequence} tokens", fix="use 1 or more")
         header = read_header(Path(folder))
         self.sequence = sequence
-        self.pad = read_tokenizer(Path(folder)).special.pad
+        self.pad = special_tokens(Path(folder), header).pad
         self._shards = Shards(Path(folder), header, split)
         starts, lengths = _chunks(self._shards, sequence + 1)
         sample = _packed_in_windows(lengths, sequence + 1)
@@ -37,6 +37,8 @@ class PackedSamples:
         self.size = int(sample.max()) + 1 if len(sample) else 0
         #: the chunks of sample i are [first[i], first[i + 1])
         self._first = np.searchsorted(sample[order], np.arange(self.size + 1))
+        self._filled = np.zeros(self.size, dtype=np.int64)
+        np.add.at(self._filled, sample, lengths)
         if not self.size:
             what = f"the {split} data has no document"
             raise InputError(what, fix="prepare more text", where=str(folder))
@@ -50,6 +52,11 @@ class PackedSamples:
                 start, length = int(self._starts[chunk]), int(self._lengths[chunk])
                 found[row, place : place + length] = self._shards.stretch(start, start + length)
                 place += length
+        return found
+
+    def lengths(self, ids: Numbers) -> Numbers:
+        """The tokens of each that are no padding."""
+        found: Numbers = self._filled[ids]
         return found
 
 

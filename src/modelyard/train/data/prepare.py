@@ -53,6 +53,8 @@ class Settings:
     end_token: str = ""
     #: of JSONL and Parquet
     field: str = "text"
+    #: of JSONL and Parquet, the field with a number for each document; empty for none
+    label: str = ""
     #: the share that is held out
     validation: float = 0.01
     #: tokens of a sample, as advice for jobs
@@ -138,6 +140,7 @@ def _make(
             end_token=settings.end_token,
             field=settings.field,
             validation=settings.validation,
+            label=settings.label,
         )
         total = sum(part.size_bytes for part in parts)
         left = [part for part in parts if read_record(out, part.number) is None]
@@ -169,6 +172,8 @@ def _header(
         sequence=settings.sequence,
         made_of=made_of,
         shards=shards,
+        special=tokenizer.special,
+        labelled=bool(settings.label),
     )
 
 
@@ -227,8 +232,9 @@ def _ready(out: Path, plan: Path, made_of: str, *, force: bool) -> None:
         (out / HEADER).unlink(missing_ok=True)
         (out / FILE).unlink(missing_ok=True)
         for split in SPLITS:
-            for path in (*out.glob(f"{split}-*.tokens"), *out.glob(f"{split}-*.ends")):
-                path.unlink()
+            for ending in ("tokens", "ends", "labels"):
+                for path in out.glob(f"{split}-*.{ending}"):
+                    path.unlink()
         for path in plan.parent.glob(record_path(out, 0).name.replace("00000", "*")):
             path.unlink()
         write_atomically(plan, made_of)
@@ -238,6 +244,9 @@ def _made_of(sources: Sequence[Source], settings: Settings, given: Tokenizer | N
     """The same only for the same input, prepared in the same way."""
     chosen = asdict(replace(settings, sequence=0))
     chosen["tokenizer"] = given.fingerprint if given else settings.tokenizer
+    if not settings.label:
+        # As in releases without labels: what was prepared then is the same still.
+        del chosen["label"]
     told = {"sources": [asdict(source) for source in sources], "settings": chosen, "parts": PARTS}
     return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import codecs
 import io
 import json
+import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -31,6 +32,8 @@ LONGEST_LINE_BYTES = 256 << 20
 PARQUET_ROWS = 256
 TOKENS_READ = 1 << 18
 
+#: Labels are kept as float64, which counts that far without gaps.
+_MOST_LABEL = 2**53
 _MARK = b"\xef\xbb\xbf"
 _UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 #: A line's end that most tokenizers would split at anyway, so that cutting there changes nothing.
@@ -45,6 +48,8 @@ class Piece:
     ends: bool
     #: how much of the input this was
     size_bytes: int
+    #: the number that stands beside the document, where one was asked for
+    label: float = math.nan
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +83,11 @@ def slices(source: Source, field: str, most_bytes: int) -> list[Slice]:
     ]
 
 
-def read_slice(part: Slice, field: str) -> Iterator[Piece]:
-    """The documents of a slice, in order."""
+def read_slice(part: Slice, field: str, label: str = "") -> Iterator[Piece]:
+    """The documents of a slice, in order; with `label`, each with the number of that field."""
+    if label and part.source.kind not in (Kind.JSONL, Kind.PARQUET):
+        what = "documents of text files have no fields, so no labels"
+        raise InputError(what, fix="write JSONL or Parquet", where=part.source.name)
     with open_source(part.source) as reader:
         if reader.size_bytes < part.source.size_bytes:
             what = "this file has become shorter while it was read"
@@ -87,9 +95,9 @@ def read_slice(part: Slice, field: str) -> Iterator[Piece]:
         if part.source.kind is Kind.TEXT:
             yield from _read_text(reader, part)
         elif part.source.kind is Kind.JSONL:
-            yield from _read_jsonl(reader, part, field)
+            yield from _read_jsonl(reader, part, field, label)
         elif part.source.kind is Kind.PARQUET:
-            yield from _read_parquet(reader, part, field)
+            yield from _read_parquet(reader, part, field, label)
         else:
             yield from _read_tokens(reader, part)
 
@@ -181,12 +189,16 @@ def _line_number(reader: Reader, offset: int) -> int:
 # -- JSONL --------------------------------------------------------------------------------------
 
 
-def _read_jsonl(reader: Reader, part: Slice, field: str) -> Iterator[Piece]:
+def _read_jsonl(reader: Reader, part: Slice, field: str, label: str) -> Iterator[Piece]:
     start, stop = _line_start(reader, part.start), _line_start(reader, part.stop)
     for offset, line in _lines(reader, start, stop):
         content = line.removeprefix(_MARK) if offset == 0 else line
-        text = _field_of(reader, offset, content, field) if content.strip() else ""
-        yield Piece(text, bool(text), len(line) + 1)
+        text, number = "", math.nan
+        if content.strip():
+            record = _record(reader, offset, content, field)
+            text = _field_of(reader, offset, record, field)
+            number = _label_of(reader, offset, record, label) if label and text else number
+        yield Piece(text, bool(text), len(line) + 1, number)
 
 
 def _line_start(reader: Reader, offset: int) -> int:
@@ -229,7 +241,7 @@ def _lines(reader: Reader, start: int, stop: int) -> Iterator[tuple[int, bytes]]
         yield begun, b"".join(kept)
 
 
-def _field_of(reader: Reader, offset: int, line: bytes, field: str) -> str:
+def _record(reader: Reader, offset: int, line: bytes, field: str) -> dict[str, object]:
     try:
         record = json.loads(line)
     except UnicodeDecodeError as error:
@@ -240,6 +252,19 @@ def _field_of(reader: Reader, offset: int, line: bytes, field: str) -> str:
     if not isinstance(record, dict):
         what, fix = "this line is no JSON object", f'write lines such as {{"{field}": "…"}}'
         raise _at_line(reader, offset, what, fix)
+    return record
+
+
+def _label_of(reader: Reader, offset: int, record: dict[str, object], label: str) -> float:
+    value = record.get(label)
+    if isinstance(value, (bool, int, float)) and abs(value) < _MOST_LABEL:
+        return float(value)
+    what = f"there is no number '{label}' in this line"
+    fix = "give every document a number: classes count from 0"
+    raise _at_line(reader, offset, what, fix)
+
+
+def _field_of(reader: Reader, offset: int, record: dict[str, object], field: str) -> str:
     if field not in record:
         problem = _unknown_field("field", field, list(record), reader.name)
         raise _at_line(reader, offset, problem.what, problem.fix)
@@ -342,20 +367,34 @@ def _column_bytes(group: Any, column: int) -> int:
     return size
 
 
-def _read_parquet(reader: Reader, part: Slice, field: str) -> Iterator[Piece]:
+def _read_parquet(reader: Reader, part: Slice, field: str, label: str) -> Iterator[Piece]:
     file, pyarrow = _parquet(reader), _arrow("pyarrow")
     rows = sum(file.metadata.row_group(n).num_rows for n in range(part.start, part.stop))
     # Sizes that add up to the slice's, whatever compression made of them.
     each = part.size_bytes / max(rows, 1)
     groups = list(range(part.start, part.stop))
     try:
-        batches = file.iter_batches(PARQUET_ROWS, row_groups=groups, columns=[field])
-        for batch in batches:
-            for text in batch.column(0).to_pylist():
-                yield Piece(text or "", bool(text), round(each))
+        columns = [field, label] if label else [field]
+        for batch in file.iter_batches(PARQUET_ROWS, row_groups=groups, columns=columns):
+            numbers = _labels(batch, label, reader.name) if label else [math.nan] * len(batch)
+            texts = batch.column(batch.schema.names.index(field)).to_pylist()
+            for text, number in zip(texts, numbers, strict=True):
+                yield Piece(text or "", bool(text), round(each), number)
     except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
         what = f"this Parquet file is damaged: {str(error).splitlines()[0]}"
         raise InputError(what, fix="write it again", where=reader.name) from error
+
+
+def _labels(batch: Any, label: str, name: str) -> list[float]:
+    if label not in batch.schema.names:
+        problem = _unknown_field("column", label, batch.schema.names, name)
+        raise InputError(problem.what, fix="name it with --label", where=name)
+    found = batch.column(batch.schema.names.index(label)).to_pylist()
+    right = (bool, int, float)
+    if not all(isinstance(one, right) and abs(one) < _MOST_LABEL for one in found):
+        what, fix = f"the column '{label}' has something else than numbers", "classes count from 0"
+        raise InputError(what, fix=f"give every document a number: {fix}", where=name)
+    return [float(one) for one in found]
 
 
 # -- tokens -------------------------------------------------------------------------------------

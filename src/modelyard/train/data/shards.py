@@ -25,7 +25,14 @@ from modelyard.train.data.luck import shares
 from modelyard.train.data.places import Kind
 from modelyard.train.data.readers import Piece, Slice, read_slice
 from modelyard.train.data.tokenizer import Tokenizer
-from modelyard.train.data.tokens import END_TYPE, SPLITS, Shard, token_bytes, token_type
+from modelyard.train.data.tokens import (
+    END_TYPE,
+    LABEL_TYPE,
+    SPLITS,
+    Shard,
+    token_bytes,
+    token_type,
+)
 
 TEMPORARY = ".partial"
 #: Enough text for a call of the tokenizer to be worth it, little enough to hold.
@@ -64,17 +71,19 @@ def write_part(
     tokenizer: Tokenizer,
     *,
     field: str,
+    label: str = "",
     validation: float,
     tell: Tell,
 ) -> Written:
     """Turn a part into shards and record that; `tell` hears how much of the input was read."""
+    kept = bool(label)
     with (
-        ShardWriter(folder, f"train-{part.number:05d}", tokenizer) as train,
-        ShardWriter(folder, f"validation-{part.number:05d}", tokenizer) as held_out,
+        ShardWriter(folder, f"train-{part.number:05d}", tokenizer, labelled=kept) as train,
+        ShardWriter(folder, f"validation-{part.number:05d}", tokenizer, labelled=kept) as held_out,
     ):
         batch: list[tuple[ShardWriter, Piece]] = []
         characters = 0
-        for is_held_out, piece in _split(part, field, validation):
+        for is_held_out, piece in _split(part, field, label, validation):
             batch.append((held_out if is_held_out else train, piece))
             characters += len(piece.content)
             if characters >= BATCH_CHARACTERS or len(batch) >= BATCH_PIECES:
@@ -107,7 +116,7 @@ def read_record(folder: Path, number: int) -> Written | None:
 # -- what is held out ---------------------------------------------------------------------------
 
 
-def _split(part: Part, field: str, share: float) -> Iterator[tuple[bool, Piece]]:
+def _split(part: Part, field: str, label: str, share: float) -> Iterator[tuple[bool, Piece]]:
     """The pieces of a part, each with whether it is held out.
 
     Of long documents the last stretch of the part is held out, of others one in so many.
@@ -118,12 +127,12 @@ def _split(part: Part, field: str, share: float) -> Iterator[tuple[bool, Piece]]
     long_bytes = sum(each.size_bytes for each in part.slices if each.source.kind in LONG)
     before = 0
     for each in part.slices:
-        if each.source.kind in LONG:
+        if each.source.kind in LONG and not label:
             until = (long_bytes * (1 - share) - before) / max(each.size_bytes, 1)
             before += each.size_bytes
             yield from _cut_in_two(each, field, min(max(until, 0.0), 1.0))
             continue
-        for piece in read_slice(each, field):
+        for piece in read_slice(each, field, label):
             yield document == following, piece
             if piece.ends:
                 following = next(chosen) if document == following else following
@@ -163,14 +172,16 @@ def _write_batch(batch: Sequence[tuple[ShardWriter, Piece]], tokenizer: Tokenize
     encoded = iter(tokenizer.encode(texts) if texts else ())
     for writer, piece in batch:
         content = next(encoded) if isinstance(piece.content, str) else piece.content
-        writer.add(content, ends=piece.ends)
+        writer.add(content, ends=piece.ends, label=piece.label)
 
 
 class ShardWriter:
     """A shard while it is written; nothing of it stays unless `finish` is called."""
 
-    def __init__(self, folder: Path, name: str, tokenizer: Tokenizer) -> None:
-        self._folder, self._name = folder, name
+    def __init__(
+        self, folder: Path, name: str, tokenizer: Tokenizer, *, labelled: bool = False
+    ) -> None:
+        self._folder, self._name, self._labelled = folder, name, labelled
         self._type = token_type(token_bytes(tokenizer.vocab))
         self._vocab = tokenizer.vocab
         self._end = np.array([tokenizer.special.end], dtype=np.int64)
@@ -181,9 +192,10 @@ class ShardWriter:
         self._hash = hashlib.sha256()
         self._tokens = 0
         self._ends: list[int] = []
+        self._labels: list[float] = []
 
-    def add(self, tokens: Tokens, *, ends: bool) -> None:
-        """Some tokens of a document, and its end."""
+    def add(self, tokens: Tokens, *, ends: bool, label: float = math.nan) -> None:
+        """Some tokens of a document, and its end with the number beside it."""
         if len(tokens) and not (int(tokens.min()) >= 0 and int(tokens.max()) < self._vocab):
             what = (
                 f"the input has tokens up to {tokens.max()}, the tokenizer {self._vocab:,} tokens"
@@ -197,6 +209,7 @@ class ShardWriter:
         self._tokens += len(tokens)
         if ends:
             self._ends.append(self._tokens)
+            self._labels.append(label)
 
     def finish(self) -> Shard | None:
         """The shard, on the disk; None when it has no tokens."""
@@ -205,12 +218,10 @@ class ShardWriter:
         self._file.flush()
         os.fsync(self._file.fileno())
         ends = np.array(self._ends, dtype=END_TYPE).tobytes()
-        path = self._folder / f"{self._name}.ends{self._temporary}"
-        with path.open("wb") as file:
-            file.write(ends)
-            file.flush()
-            os.fsync(file.fileno())
-        path.replace(self._folder / f"{self._name}.ends")
+        labels = np.array(self._labels, dtype=LABEL_TYPE).tobytes()
+        self._write("ends", ends)
+        if self._labelled:
+            self._write("labels", labels)
         self._path.replace(self._folder / f"{self._name}.tokens")
         return Shard(
             name=self._name,
@@ -218,7 +229,16 @@ class ShardWriter:
             documents=len(self._ends),
             tokens_hash=self._hash.hexdigest(),
             ends_hash=hashlib.sha256(ends).hexdigest(),
+            labels_hash=hashlib.sha256(labels).hexdigest() if self._labelled else "",
         )
+
+    def _write(self, ending: str, data: bytes) -> None:
+        path = self._folder / f"{self._name}.{ending}{self._temporary}"
+        with path.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        path.replace(self._folder / f"{self._name}.{ending}")
 
     def __enter__(self) -> Self:
         return self
@@ -237,4 +257,6 @@ class ShardWriter:
                 raise
         finally:
             self._path.unlink(missing_ok=True)
-            self._path.with_name(f"{self._name}.ends{self._temporary}").unlink(missing_ok=True)
+            for ending in ("ends", "labels"):
+                left = self._path.with_name(f"{self._name}.{ending}{self._temporary}")
+                left.unlink(missing_ok=True)

@@ -27,14 +27,14 @@ import numpy as np
 import numpy.typing as npt
 
 from modelyard.errors import InputError, UnknownName
-from modelyard.train.data.luck import Numbers
-from modelyard.train.data.tokenizer import FILE, ByteTokenizer, Tokenizer, load_bpe
+from modelyard.train.data.luck import Numbers, Shares
+from modelyard.train.data.tokenizer import FILE, ByteTokenizer, Special, Tokenizer, load_bpe
 
 HEADER = "data.json"
 FORMAT = "modelyard-tokens"
 VERSION = 1
 SPLITS = ("train", "validation")
-END_TYPE = np.dtype("<i8")
+END_TYPE, LABEL_TYPE = np.dtype("<i8"), np.dtype("<f8")
 #: A mapping holds a file descriptor, of which a process usually has 1,024.
 MOST_OPEN = 256
 _HASH_BYTES = 8 << 20
@@ -52,6 +52,8 @@ class Shard:
     #: sha256 of the two files
     tokens_hash: str
     ends_hash: str
+    #: of the file with a number for each document, where there is one
+    labels_hash: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +71,10 @@ class Header:
     #: what it was made of, with which settings
     made_of: str
     shards: Mapping[str, tuple[Shard, ...]]
+    #: tokens that are no text; None in data sets of earlier releases
+    special: Special | None = None
+    #: whether every document has a number beside it
+    labelled: bool = False
 
     def tokens(self, split: str) -> int:
         return sum(shard.tokens for shard in self.shards[split])
@@ -118,6 +124,11 @@ def read_tokenizer(folder: Path) -> Tokenizer:
     if header.tokenizer == "bytes" and not (folder / FILE).exists():
         return ByteTokenizer()
     return load_bpe(folder, end=header.end_token)
+
+
+def special_tokens(folder: Path, header: Header) -> Special:
+    """What ends, pads, hides and marks, in a data set."""
+    return header.special or read_tokenizer(folder).special
 
 
 class TokenSamples:
@@ -192,6 +203,14 @@ class Shards:
         ]
         return np.concatenate(parts) if parts else np.empty(0, dtype=np.int64)
 
+    def labels(self) -> Shares:
+        """The numbers that stand beside documents, in the order of `ends`."""
+        parts = [
+            np.fromfile(self._folder / f"{shard.name}.labels", dtype=LABEL_TYPE).astype(np.float64)
+            for shard in self._shards
+        ]
+        return np.concatenate(parts) if parts else np.empty(0, dtype=np.float64)
+
     def _mapped(self, number: int) -> Stored:
         if number in self._open:
             self._open.move_to_end(number)
@@ -207,10 +226,13 @@ def damaged(folder: Path) -> Iterator[str]:
     header = read_header(folder)
     width = header.token_bytes
     for shard in (each for split in SPLITS for each in header.shards[split]):
-        expected = (
+        expected = [
             ("tokens", shard.tokens * width, shard.tokens_hash),
             ("ends", shard.documents * END_TYPE.itemsize, shard.ends_hash),
-        )
+        ]
+        if header.labelled:
+            size = shard.documents * LABEL_TYPE.itemsize
+            expected.append(("labels", size, shard.labels_hash))
         for ending, size, digest in expected:
             path = folder / f"{shard.name}.{ending}"
             if not path.is_file():
@@ -245,13 +267,19 @@ def _map(folder: Path, shard: Shard, kind: np.dtype[np.uint16] | np.dtype[np.uin
 
 def _header(fields: dict[str, Any]) -> Header:
     shards = {split: tuple(Shard(**each) for each in fields["shards"][split]) for split in SPLITS}
-    header = Header(**{**fields, "shards": shards})
+    special = _special(fields["special"]) if fields.get("special") else None
+    header = Header(**{**fields, "shards": shards, "special": special})
     if header.token_bytes not in (2, 4):
         raise ValueError(f"tokens of {header.token_bytes} bytes")
     for shard in (each for split in SPLITS for each in shards[split]):
         if "/" in shard.name or shard.name.startswith("."):
             raise ValueError(f"'{shard.name}' is no name of a shard")
     return header
+
+
+def _special(fields: dict[str, Any]) -> Special:
+    several = {name: tuple(fields[name]) for name in ("sentinels", "all")}
+    return Special(**{**fields, **several})
 
 
 def _no_data(folder: Path) -> InputError:

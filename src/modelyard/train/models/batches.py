@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
+import torch.nn.functional as functional
 
 from modelyard.errors import InputError
 from modelyard.train.data.luck import shares
@@ -70,10 +71,21 @@ class ContextBatch:
 
 
 @dataclass(frozen=True, slots=True)
+class LabelledBatch:
+    """Tokens, and a number for each row; `lengths` are of the rows without their padding."""
+
+    inputs: torch.Tensor
+    targets: torch.Tensor
+    lengths: torch.Tensor
+
+
+@dataclass(frozen=True, slots=True)
 class TaskBatch:
     """Inputs and targets by the name of the task; a task may be absent."""
 
-    tasks: Mapping[str, CausalBatch | MaskedBatch]
+    tasks: Mapping[str, CausalBatch | MaskedBatch | LabelledBatch]
+    #: how many of all rows are a task's; all of them where nothing is said
+    shares: Mapping[str, float] = field(default_factory=dict)
 
 
 def check_rows(tokens: torch.Tensor, vocab: int, shortest: int) -> None:
@@ -132,11 +144,19 @@ def masked(
 
 
 def corrupted_spans(
-    tokens: torch.Tensor, samples: Sequence[int], *, vocab: int, share: float, span: float
+    tokens: torch.Tensor,
+    samples: Sequence[int],
+    *,
+    vocab: int,
+    share: float,
+    span: float,
+    sentinels: Sequence[int] = (),
+    end: int = -1,
 ) -> PairBatch:
     """Replace spans by sentinels in the source; the target tells what stood there.
 
-    Sentinels count down from the end of the vocabulary, as T5's do; one more of them ends both.
+    Without `sentinels` they count down from the end of the vocabulary, as T5's do; one more of
+    them ends both.
     """
     usual = Corruption(sentinels=(), end=0, share=share, mean_span=max(span, 1.0))
     spans = usual.counts(tokens.shape[1])[1]
@@ -145,11 +165,47 @@ def corrupted_spans(
             f"{spans} spans need as many sentinels, more than a vocabulary of {vocab} has",
             fix="use shorter rows, longer spans or a larger vocabulary",
         )
-    sentinels = tuple(range(vocab - 1, vocab - 1 - spans, -1))
-    how = replace(usual, sentinels=sentinels, end=vocab - 1 - spans)
+    chosen = tuple(sentinels) or tuple(range(vocab - 1, vocab - 1 - spans, -1))
+    last = end if end >= 0 else vocab - 1 - spans
+    how = replace(usual, sentinels=chosen, end=last)
     ids = np.asarray(samples, dtype=np.int64)
     sources, targets = corrupted(tokens.numpy(), ids, 0, how)
     return PairBatch(torch.from_numpy(sources), torch.from_numpy(targets))
+
+
+def unpadded(batch: object, lengths: torch.Tensor) -> object:
+    """A batch of rows that are shorter than they look: no loss counts their padding.
+
+    `lengths` are of the rows as they were read, with the token that is only predicted.
+    """
+    if isinstance(batch, CausalBatch):
+        places = torch.arange(batch.targets.shape[1])
+        beyond = places >= lengths[:, None] - 1
+        return replace(batch, targets=batch.targets.masked_fill(beyond, IGNORED))
+    if isinstance(batch, MaskedBatch):
+        present = torch.arange(batch.targets.shape[1]) < lengths[:, None]
+        targets = batch.targets.masked_fill(~present, IGNORED)
+        return replace(batch, targets=targets, present=present)
+    raise InputError(
+        "samples with padding are for models that predict the next or the hidden tokens",
+        fix="leave 'packing' out",
+    )
+
+
+def mean_over_rows(scores: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """The mean cross entropy of rows (B, L, V), each of which counts the same.
+
+    Where nothing is `IGNORED`, that is the mean over all tokens. Where rows differ in how many
+    targets they have, only a mean over rows is the same however rows are divided over workers.
+    """
+    flat = scores.float().flatten(0, 1)
+    if not bool((targets == IGNORED).any()):
+        return functional.cross_entropy(flat, targets.flatten())
+    losses = functional.cross_entropy(
+        flat, targets.flatten(), ignore_index=IGNORED, reduction="none"
+    ).view_as(targets)
+    counts = (targets != IGNORED).sum(1).clamp(min=1)
+    return (losses.sum(1) / counts).mean()
 
 
 def mixing_shares(sizes: Mapping[str, int], temperature: float = 1.0) -> dict[str, float]:

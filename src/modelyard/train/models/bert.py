@@ -152,7 +152,12 @@ class Bert(nn.Module):
         x = self.trunk(batch.inputs, batch.types, batch.present)
         hidden = batch.targets != IGNORED
         # Scores over a vocabulary are the largest tensor of all: only hidden tokens need them.
-        loss = functional.cross_entropy(self.head(x[hidden]).float(), batch.targets[hidden])
+        losses = functional.cross_entropy(
+            self.head(x[hidden]).float(), batch.targets[hidden], reduction="none"
+        )
+        # Each row counts the same, also where padding left fewer to hide in some.
+        shares = 1.0 / hidden.sum(1, keepdim=True).clamp(min=1).expand_as(hidden)[hidden]
+        loss = (losses * shares).sum() / len(hidden)
         if batch.follows is not None:
             loss = loss + functional.cross_entropy(self.follows(x).float(), batch.follows)
         return loss

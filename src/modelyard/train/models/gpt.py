@@ -16,7 +16,7 @@ from torch import nn
 
 from modelyard.errors import InputError
 from modelyard.spec.model import Model, ModelKind
-from modelyard.train.models.batches import IGNORED, CausalBatch, causal, check_rows
+from modelyard.train.models.batches import CausalBatch, causal, check_rows, mean_over_rows
 from modelyard.train.models.blocks import (
     Attention,
     BlockShape,
@@ -139,6 +139,4 @@ class Gpt(nn.Module):
     def loss(self, batch: CausalBatch) -> torch.Tensor:
         """Mean cross entropy of the next token, in nats."""
         scores = self(batch.inputs)
-        return functional.cross_entropy(
-            scores.float().flatten(0, 1), batch.targets.flatten(), ignore_index=IGNORED
-        )
+        return mean_over_rows(scores, batch.targets)

@@ -24,6 +24,7 @@ from modelyard.train.models.batches import (
     check_rows,
     corrupted_spans,
     masked,
+    mean_over_rows,
 )
 from modelyard.train.models.options import ModelOptions
 
@@ -62,8 +63,15 @@ class HuggingFace(nn.Module):
             mask = self.options.mask_token
             chosen = mask if mask >= 0 else vocab - 1
             return masked(tokens, numbers, vocab=vocab, mask_token=chosen, share=share)
-        span = self.options.span
-        return corrupted_spans(tokens, numbers, vocab=vocab, share=share, span=span)
+        return corrupted_spans(
+            tokens,
+            numbers,
+            vocab=vocab,
+            share=share,
+            span=self.options.span,
+            sentinels=self.options.sentinels,
+            end=self.options.end_token,
+        )
 
     def loss(self, batch: CausalBatch | MaskedBatch | PairBatch) -> torch.Tensor:
         """The mean cross entropy of the batch's targets."""
@@ -74,7 +82,7 @@ class HuggingFace(nn.Module):
         present = batch.present if isinstance(batch, MaskedBatch) else None
         scores = self.inner(input_ids=batch.inputs, attention_mask=present).logits
         # transformers would shift causal labels itself; batches here are shifted already.
-        return nn.functional.cross_entropy(scores.float().flatten(0, 1), batch.targets.flatten())
+        return mean_over_rows(scores, batch.targets)
 
 
 def hugging_face(source: str, options: ModelOptions, changes: Mapping[str, object]) -> HuggingFace:

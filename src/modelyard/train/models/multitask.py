@@ -1,7 +1,10 @@
 """One trunk, several heads: each task has its own outputs, its loss and its weight in the mix.
 
 The loss of a batch is the sum of the tasks' mean losses times their weights; a task that a batch
-does not have adds nothing. `batches.mixing_shares` says how often tasks should come.
+does not have adds nothing. Where rows of several data sets come in one batch, each task counts by
+its share of the rows: so a row weighs the same in whichever company it comes, and a step is the
+same however its rows are divided over workers. `batches.mixing_shares` says how often tasks should
+come.
 """
 
 from __future__ import annotations
@@ -16,7 +19,14 @@ import torch.nn.functional as functional
 from torch import nn
 
 from modelyard.errors import InputError, Problem, one_of
-from modelyard.train.models.batches import IGNORED, CausalBatch, MaskedBatch, TaskBatch
+from modelyard.train.models.batches import (
+    CausalBatch,
+    LabelledBatch,
+    MaskedBatch,
+    TaskBatch,
+    mean_over_rows,
+    unpadded,
+)
 from modelyard.train.models.bert import Bert
 from modelyard.train.models.blocks import draw
 from modelyard.train.models.gpt import Gpt
@@ -40,6 +50,21 @@ class Task:
     kind: TaskKind
     outputs: int = 0
     weight: float = 1.0
+
+
+#: stands for all tasks that learn from plain text through the trunk's own output layer
+PLAIN_TEXT = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskRows:
+    """Rows of tokens for one task."""
+
+    tokens: torch.Tensor
+    samples: Sequence[int]
+    #: without padding; None where there is none
+    lengths: torch.Tensor | None = None
+    labels: torch.Tensor | None = None
 
 
 class MultiTask(nn.Module):
@@ -71,6 +96,43 @@ class MultiTask(nn.Module):
         batch = self.shared.prepare(tokens, samples)
         return TaskBatch(dict.fromkeys(own, batch))
 
+    def prepare_tasks(self, rows: Mapping[str, TaskRows]) -> TaskBatch:
+        """Rows of several data sets, by the name of the task that learns from them."""
+        total = sum(len(one.tokens) for one in rows.values())
+        tasks: dict[str, CausalBatch | MaskedBatch | LabelledBatch] = {}
+        shares: dict[str, float] = {}
+        for name, one in rows.items():
+            if name == PLAIN_TEXT:
+                made = self.prepare(one.tokens, one.samples).tasks
+            else:
+                made = {name: self._rows(name, one)}
+            tasks |= {key: _without_padding(batch, one.lengths) for key, batch in made.items()}
+            shares |= dict.fromkeys(made, len(one.tokens) / total)
+        return TaskBatch(tasks, shares)
+
+    def _rows(self, name: str, rows: TaskRows) -> CausalBatch | MaskedBatch | LabelledBatch:
+        task = self.tasks[name]
+        if task.kind is TaskKind.TOKENS:
+            return self.shared.prepare(rows.tokens, rows.samples)
+        if rows.labels is None:
+            raise InputError(
+                f"task '{name}' learns from labels, which its data does not have",
+                fix="prepare it from JSONL or Parquet with --label FIELD",
+            )
+        # The token that is only predicted is of no use to a task about the whole row.
+        inputs = rows.tokens[:, :-1]
+        whole = torch.full((len(inputs),), inputs.shape[1])
+        lengths = whole if rows.lengths is None else rows.lengths.clamp(1, inputs.shape[1])
+        if task.kind is TaskKind.NUMBERS:
+            return LabelledBatch(inputs, rows.labels, lengths)
+        classes = rows.labels.long()
+        if not bool(((classes == rows.labels) & (classes >= 0) & (classes < task.outputs)).all()):
+            raise InputError(
+                f"task '{name}' has classes from {rows.labels.min():g} to {rows.labels.max():g}",
+                fix=f"count its {task.outputs} classes from 0, or write more 'outputs'",
+            )
+        return LabelledBatch(inputs, classes, lengths)
+
     def losses(self, batch: TaskBatch) -> dict[str, torch.Tensor]:
         """The mean loss of each task that the batch has, unweighted."""
         unknown = batch.tasks.keys() - self.tasks.keys()
@@ -81,30 +143,39 @@ class MultiTask(nn.Module):
 
     def loss(self, batch: TaskBatch) -> torch.Tensor:
         """The weighted sum of the tasks' losses."""
-        losses = self.losses(batch)
-        return torch.stack([self.tasks[name].weight * one for name, one in losses.items()]).sum()
+        weighted = [
+            self.tasks[name].weight * batch.shares.get(name, 1.0) * one
+            for name, one in self.losses(batch).items()
+        ]
+        return torch.stack(weighted).sum()
 
     def forward(self, name: str, tokens: torch.Tensor) -> torch.Tensor:
         """Outputs of one task."""
         return self._outputs(name, self.shared.trunk(tokens))
 
-    def _loss(self, name: str, batch: CausalBatch | MaskedBatch) -> torch.Tensor:
+    def _loss(self, name: str, batch: CausalBatch | MaskedBatch | LabelledBatch) -> torch.Tensor:
         task = self.tasks[name]
         if not task.outputs:
             return self._own_loss(batch)
-        inputs, targets = batch.inputs, batch.targets
-        if isinstance(self.shared, Bert) and isinstance(batch, MaskedBatch):
-            x = self.shared.trunk(inputs, batch.types, batch.present)
-        else:
-            x = self.shared.trunk(inputs)
-        outputs = self._outputs(name, x).float()
+        last = batch.lengths - 1 if isinstance(batch, LabelledBatch) else None
+        outputs = self._outputs(name, self._trunk(batch), last).float()
         if task.kind is TaskKind.NUMBERS:
-            return functional.mse_loss(outputs, targets.float().view_as(outputs))
-        return functional.cross_entropy(
-            outputs.reshape(-1, task.outputs), targets.reshape(-1), ignore_index=IGNORED
-        )
+            return functional.mse_loss(outputs, batch.targets.float().view_as(outputs))
+        if task.kind is TaskKind.CLASSES:
+            return functional.cross_entropy(outputs, batch.targets.reshape(-1))
+        return mean_over_rows(outputs, batch.targets)
 
-    def _own_loss(self, batch: CausalBatch | MaskedBatch) -> torch.Tensor:
+    def _trunk(self, batch: CausalBatch | MaskedBatch | LabelledBatch) -> torch.Tensor:
+        if isinstance(self.shared, Gpt):
+            return self.shared.trunk(batch.inputs)
+        if isinstance(batch, MaskedBatch):
+            return self.shared.trunk(batch.inputs, batch.types, batch.present)
+        present = None
+        if isinstance(batch, LabelledBatch):
+            present = torch.arange(batch.inputs.shape[1]) < batch.lengths[:, None]
+        return self.shared.trunk(batch.inputs, present=present)
+
+    def _own_loss(self, batch: CausalBatch | MaskedBatch | LabelledBatch) -> torch.Tensor:
         if isinstance(self.shared, Bert) and isinstance(batch, MaskedBatch):
             return self.shared.loss(batch)
         if isinstance(self.shared, Gpt) and isinstance(batch, CausalBatch):
@@ -114,14 +185,27 @@ class MultiTask(nn.Module):
             fix="make it with the model's 'prepare'",
         )
 
-    def _outputs(self, name: str, x: torch.Tensor) -> torch.Tensor:
+    def _outputs(
+        self, name: str, x: torch.Tensor, last: torch.Tensor | None = None
+    ) -> torch.Tensor:
         task = self.tasks[name]
         if not task.outputs:
             return self.shared.head(x) if isinstance(self.shared, Bert) else self.shared.scores(x)
         if task.kind is not TaskKind.TOKENS:
             # An encoder tells of the row at its first token, a decoder has read it at its last.
-            x = x[:, 0] if isinstance(self.shared, Bert) else x[:, -1]
+            at = torch.full((len(x),), -1) if last is None else last
+            x = x[:, 0] if isinstance(self.shared, Bert) else x[torch.arange(len(x)), at]
         return self.heads[name](x)
+
+
+def _without_padding(
+    batch: CausalBatch | MaskedBatch | LabelledBatch, lengths: torch.Tensor | None
+) -> CausalBatch | MaskedBatch | LabelledBatch:
+    if lengths is None or isinstance(batch, LabelledBatch):
+        return batch
+    made = unpadded(batch, lengths)
+    assert isinstance(made, (CausalBatch, MaskedBatch))
+    return made
 
 
 def task_from(name: str, given: object) -> Task:

@@ -53,13 +53,16 @@ class ModelOptions:
     #: tokens with a meaning of their own: hides a token (BERT), begins a decoder and pads (T5)
     mask_token: int = -1
     pad_token: int = 0
+    #: stand for hidden spans and end a target (T5); the last of the vocabulary when not given
+    sentinels: tuple[int, ...] = ()
+    end_token: int = -1
     #: share of the tokens that are hidden, and length of a hidden span (BERT, T5)
     hidden_share: float = 0.15
     span: float = 3.0
 
 
 _SHARES = frozenset({"dropout", "hidden_share"})
-_TOKENS = frozenset({"mask_token", "pad_token"})
+_TOKENS = frozenset({"mask_token", "pad_token", "end_token"})
 OPTION_NAMES = tuple(field.name for field in fields(ModelOptions))
 
 
@@ -75,7 +78,7 @@ def options_from(given: Mapping[str, object]) -> ModelOptions:
         elif (problem := _problem(name, value, getattr(usual, name))) is not None:
             problems.append(problem)
         else:
-            chosen[name] = value
+            chosen[name] = tuple(value) if isinstance(value, list) else value
     if problems:
         raise InputError(f"{len(problems)} problems with the model's options", problems=problems)
     return ModelOptions(**chosen)
@@ -94,6 +97,9 @@ def _problem(name: str, value: object, usual: object) -> Problem | None:
         if isinstance(value, str) and (value in ACTIVATIONS or not value):
             return None
         return Problem(f"'{name}' is {shown(value)}", f"use {one_of(ACTIVATIONS)}")
+    if isinstance(usual, tuple):
+        found = value if isinstance(value, (list, tuple)) else [value]
+        return next((one for each in found if (one := count_problem(name, each, least=0))), None)
     if name in _TOKENS:
         return count_problem(name, value, least=-1)
     if isinstance(usual, int):

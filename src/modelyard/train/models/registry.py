@@ -17,14 +17,16 @@ from __future__ import annotations
 
 import importlib
 import os
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Protocol, TypeVar
 
 import torch
 from torch import nn
 
-from modelyard.errors import InputError, UnknownName
+from modelyard.errors import InputError, Problem, UnknownName
 from modelyard.spec.model import Model, ModelKind
 from modelyard.spec.model_source import load_model, plain_model
 from modelyard.spec.traits import RelativeTables, Traits
@@ -34,7 +36,7 @@ from modelyard.train.models.context_mlp import ContextMlp
 from modelyard.train.models.gpt import Gpt
 from modelyard.train.models.hidden_markov import HiddenMarkov
 from modelyard.train.models.hugging_face import hugging_face
-from modelyard.train.models.multitask import MultiTask, task_from
+from modelyard.train.models.multitask import MultiTask, Task, task_from
 from modelyard.train.models.options import OPTION_NAMES, options_from
 from modelyard.train.models.t5 import T5
 from modelyard.train.models.word2vec import Word2Vec
@@ -42,6 +44,7 @@ from modelyard.train.models.word2vec import Word2Vec
 HUGGING_FACE = "hf:"
 #: T5's buckets of relative positions (Raffel et al., 2020, 2.1)
 T5_BUCKETS = 32
+_TASKS_FIX = "write trunk: a model's name, and tasks: {name: {kind: classes, outputs: 2}}"
 
 Config = Mapping[str, object]
 _Made = TypeVar("_Made")
@@ -71,6 +74,25 @@ def build(name_or_spec: str | Model, config: Config | None = None) -> nn.Module:
     if ":" in name and not os.path.exists(name):
         return _users(name, given)
     return _shaped(load_model(name), given)
+
+
+def named_in(name: str, folder: Path) -> str:
+    """A model's name as it is meant in a file of this folder: paths are relative to that.
+
+    A user's own module may lie beside the file as well.
+    """
+    prefix, path = ("", name) if not name.startswith(HUGGING_FACE) else (HUGGING_FACE, name[3:])
+    if path.startswith(".") or "/" in path or path.endswith(".json"):
+        here = folder / path
+        return f"{prefix}{here}" if here.exists() else name
+    if not prefix and ":" in name and str(folder.resolve()) not in sys.path:
+        sys.path.insert(0, str(folder.resolve()))
+    return name
+
+
+def takes_options(name: str) -> bool:
+    """Whether a model has the options of `ModelOptions`."""
+    return name.startswith(HUGGING_FACE) or (":" not in name and name not in _WITHOUT_OPTIONS)
 
 
 def shape_of(module: nn.Module) -> Model | None:
@@ -114,24 +136,37 @@ def _plain(kind: ModelKind) -> Callable[[Config], nn.Module]:
     return made
 
 
+def multitask_on(trunk: nn.Module, given: Config) -> nn.Module:
+    """Several tasks on a trunk that is there already."""
+    tasks = given.get("tasks")
+    if not isinstance(tasks, Mapping) or not tasks:
+        raise InputError("'multitask' needs tasks", fix=_TASKS_FIX)
+    if not isinstance(trunk, (Gpt, Bert)):
+        what = f"a {type(trunk).__name__} cannot be the trunk of several tasks"
+        raise InputError(what, fix="use a decoder or an encoder")
+    problems: list[Problem] = []
+    made: dict[str, Task] = {}
+    for name, one in tasks.items():
+        try:
+            made[str(name)] = task_from(str(name), one)
+        except InputError as error:
+            problems.extend(error.problems)
+    if problems:
+        raise InputError(f"{len(problems)} problems with the tasks", problems=problems)
+    return MultiTask(trunk, made)
+
+
 def _multitask(given: Config) -> nn.Module:
     rest = dict(given)
-    trunk, tasks = rest.pop("trunk", None), rest.pop("tasks", None)
-    if not isinstance(trunk, (str, Model)) or not isinstance(tasks, Mapping):
-        raise InputError(
-            "'multitask' needs a trunk and tasks",
-            fix="write trunk: a model's name, and tasks: {name: {kind: classes, outputs: 2}}",
-        )
-    shared = build(trunk, rest)
-    if not isinstance(shared, (Gpt, Bert)):
-        raise InputError(
-            f"'{trunk}' cannot be the trunk of several tasks", fix="use a decoder or an encoder"
-        )
-    return MultiTask(shared, {str(name): task_from(str(name), one) for name, one in tasks.items()})
+    trunk = rest.pop("trunk", None)
+    rest.pop("tasks", None)
+    if not isinstance(trunk, (str, Model)):
+        raise InputError("'multitask' needs a trunk", fix=_TASKS_FIX)
+    return multitask_on(build(trunk, rest), given)
 
 
 def _users(name: str, given: Config) -> nn.Module:
-    """What a user's factory makes; its own errors pass through unchanged."""
+    """What a user's factory makes, which is code of this machine like any other."""
     module_name, _, attribute = name.partition(":")
     fix = "write package.module:factory, of a module that Python can import from here"
     try:
@@ -141,7 +176,13 @@ def _users(name: str, given: Config) -> nn.Module:
     factory = getattr(found, attribute, None) if attribute else None
     if not callable(factory):
         raise InputError(f"'{module_name}' has nothing to call named '{attribute}'", fix=fix)
-    made = factory(**given)
+    try:
+        made = factory(**given)
+    except InputError:
+        raise
+    except Exception as error:  # whatever it is, it is their code that knows
+        what = f"'{name}' failed: {type(error).__name__}: {error}"
+        raise InputError(what, fix="call it with the job's 'model_options' yourself") from error
     if not isinstance(made, nn.Module) or not callable(getattr(made, "loss", None)):
         raise InputError(
             f"'{name}' made a {type(made).__name__} without 'loss'",
@@ -162,6 +203,10 @@ def _called(factory: Callable[..., _Made], given: Config) -> _Made:
         text = str(error).partition("() ")[2] or str(error)
         raise InputError(f"the model's config is wrong: {text}", fix="see its fields") from error
 
+
+_WITHOUT_OPTIONS = frozenset(("context-mlp", "word2vec", "hidden-markov", "multitask"))
+#: models that are described by numbers, of which the data can give one: the vocabulary
+VOCABULARY = frozenset(("gpt", "bert", "t5", "context-mlp", "word2vec", "hidden-markov"))
 
 _OWN: Mapping[str, Callable[[Config], nn.Module]] = {
     "gpt": _plain(ModelKind.DECODER),

@@ -179,6 +179,8 @@ class T5(nn.Module):
             vocab=self.spec.vocab,
             share=self.options.hidden_share,
             span=self.options.span,
+            sentinels=self.options.sentinels,
+            end=self.options.end_token,
         )
 
     def loss(self, batch: PairBatch) -> torch.Tensor:

@@ -1,0 +1,132 @@
+"""The data of a job: one data set or several by weights, read as one by whoever takes part.
+
+One data set is read in the order of the seed (`train/order.py`), an epoch after the other. Several
+are mixed by weights: each position belongs to one of them, and each goes through its own epochs,
+so that within an epoch of a data set every sample of it comes exactly once, whatever the weights.
+Which sample stands at a position is computed, so a run resumes exactly from a position alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from modelyard.errors import InputError, Problem
+from modelyard.spec.training import TrainSpec
+from modelyard.spec.training_data import DataSource
+from modelyard.train.data.documents import DocumentSamples
+from modelyard.train.data.luck import Numbers, Shares
+from modelyard.train.data.mixing import MixedSamples
+from modelyard.train.data.packing import PackedSamples
+from modelyard.train.data.tokenizer import FILE, Special
+from modelyard.train.data.tokens import (
+    Header,
+    TokenSamples,
+    file_hash,
+    read_header,
+    special_tokens,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rows:
+    """Some samples: tokens (rows, sequence + 1), and what is known of them beside that."""
+
+    tokens: Numbers
+    #: the tokens of each row that are no padding; None where there is none
+    lengths: Numbers | None
+    #: which of the sources each row is of
+    source: Numbers
+    #: of each row; None where no source has labels
+    labels: Shares | None
+
+
+class JobData:
+    """The samples of a job by number (of one source) or by position (of several)."""
+
+    def __init__(self, sources: Sequence[DataSource], *, train: TrainSpec, folder: Path) -> None:
+        """Folders are relative to `folder`; all that is wrong with them is one `InputError`."""
+        problems: list[Problem] = []
+        found: list[TokenSamples | PackedSamples | DocumentSamples] = []
+        headers: list[Header] = []
+        for source in sources:
+            try:
+                headers.append(read_header(folder / source.folder))
+                found.append(_samples(headers[-1], folder / source.folder, train, source))
+            except InputError as error:
+                problems.extend(error.problems)
+        if not problems:
+            problems.extend(_differences(headers, [folder / one.folder for one in sources]))
+        if problems:
+            raise InputError(f"{len(problems)} problems with the data", problems=problems)
+        self.sources = tuple(sources)
+        self.header = headers[0]
+        self.folder = folder / sources[0].folder
+        self.sequence = train.sequence
+        self._samples = found
+        self._mixed = None
+        if len(found) > 1:
+            weights = [source.weight for source in sources]
+            self._mixed = MixedSamples(found, weights, seed=train.seed)
+        self.size = found[0].size if self._mixed is None else self._mixed.size
+
+    @property
+    def mixed(self) -> bool:
+        """Whether positions themselves say what stands there, and are not to be shuffled."""
+        return self._mixed is not None
+
+    @property
+    def special(self) -> Special:
+        """Tokens that are no text."""
+        return special_tokens(self.folder, self.header)
+
+    def read(self, numbers: Numbers) -> Rows:
+        """The samples with these numbers, or at these positions."""
+        which, ids = np.zeros(len(numbers), dtype=np.int64), numbers
+        if self._mixed is not None:
+            which, ids = self._mixed.locate(numbers)
+        tokens = np.empty((len(numbers), self.sequence + 1), dtype=np.int64)
+        lengths = np.full(len(numbers), self.sequence + 1, dtype=np.int64)
+        labels = np.full(len(numbers), np.nan)
+        for number, samples in enumerate(self._samples):
+            here = which == number
+            tokens[here] = samples.read(ids[here])
+            if not isinstance(samples, TokenSamples):
+                lengths[here] = samples.lengths(ids[here])
+            if isinstance(samples, DocumentSamples):
+                labels[here] = samples.labels(ids[here])
+        padded = bool((lengths <= self.sequence).any())
+        labelled = any(isinstance(one, DocumentSamples) for one in self._samples)
+        return Rows(
+            tokens=tokens,
+            lengths=lengths if padded else None,
+            source=which,
+            labels=labels if labelled else None,
+        )
+
+
+def _samples(
+    header: Header, folder: Path, train: TrainSpec, source: DataSource
+) -> TokenSamples | PackedSamples | DocumentSamples:
+    """What a sample of a data set is: labelled documents stand for themselves in a task."""
+    if header.labelled and source.task is not None:
+        return DocumentSamples(folder, train.sequence)
+    return (PackedSamples if train.packing else TokenSamples)(folder, train.sequence)
+
+
+def _differences(headers: Sequence[Header], folders: Sequence[Path]) -> Iterable[Problem]:
+    """Data sets that one model cannot read together."""
+    first = _tokenizer_of(headers[0], folders[0])
+    for header, folder in zip(headers[1:], folders[1:], strict=True):
+        if _tokenizer_of(header, folder) != first:
+            what = f"it was prepared with another tokenizer than '{folders[0]}'"
+            fix = f"prepare it with --tokenizer {folders[0]}"
+            yield Problem(what, fix, str(folder))
+
+
+def _tokenizer_of(header: Header, folder: Path) -> tuple[int, str]:
+    file = folder / FILE
+    return header.vocab, file_hash(file) if file.is_file() else header.tokenizer

@@ -1,0 +1,111 @@
+"""Mistakes of a job, all of them, found before a worker starts: nobody listens to workers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from modelyard.errors import InputError, Problem, one_of
+from modelyard.spec.job import JobSpec
+from modelyard.spec.training import TrainSpec
+from modelyard.train.asynchronous.pace import pace
+from modelyard.train.data.sources import JobData
+from modelyard.train.job import asynchronous, schedule_of, together
+from modelyard.train.materials import batch_for, model_of, prepared
+from modelyard.train.models.bert import Bert
+from modelyard.train.models.hugging_face import HuggingFace, Objective
+from modelyard.train.models.multitask import MultiTask, TaskKind
+from modelyard.train.models.registry import shape_of
+from modelyard.train.optimise.choose import OptimiserSettings, optimizer_for
+
+
+def check(job: JobSpec, folder: Path, *, workers: int | None = None) -> None:
+    """One `InputError` with everything that is wrong with a job; paths are below `folder`."""
+    problems: list[Problem] = []
+    found: list[tuple[TrainSpec, JobData]] = []
+    _gather(problems, lambda: found.append(prepared(job, folder)))
+    if job.train is not None:
+        train = job.train
+        _gather(problems, lambda: _together(train))
+        _gather(problems, lambda: schedule_of(train, job.steps) if job.steps else None)
+    if job.batch is not None and workers is not None and job.batch < workers:
+        what = f"a batch of {job.batch} samples does not divide among {workers} workers"
+        problems.append(Problem(what, "write a larger 'batch', or use fewer workers"))
+    if found:
+        _gather(problems, lambda: _model(job, *found[0], folder, problems))
+    if problems:
+        raise InputError(f"{len(problems)} problems with '{job.name}'", problems=problems)
+
+
+def _gather(problems: list[Problem], call: Callable[[], object]) -> None:
+    try:
+        call()
+    except InputError as error:
+        problems.extend(error.problems)
+
+
+def _together(train: TrainSpec) -> None:
+    if asynchronous(train):
+        pace(train.aggregate.name, train.aggregate.options)
+    else:
+        together(train)
+
+
+def _model(
+    job: JobSpec, train: TrainSpec, data: JobData, folder: Path, problems: list[Problem]
+) -> None:
+    """The model is built without memory for its weights, and its samples are looked at."""
+    with torch.device("meta"):
+        model = model_of(job, data, folder)
+    found = [*_tokens(model, data), *_tasks(model, data)]
+    if any(True for _ in model.parameters()):
+        _gather(found, lambda: optimizer_for(model, OptimiserSettings(name=train.optimizer.name)))
+    if not found:
+        _gather(found, lambda: batch_for(model, data, np.arange(1, dtype=np.int64)))
+    problems.extend(found)
+
+
+def _tokens(model: torch.nn.Module, data: JobData) -> list[Problem]:
+    """Whether a model can read what the data's tokenizer makes."""
+    problems = []
+    trunk = model.shared if isinstance(model, MultiTask) else model
+    spec = shape_of(trunk)
+    longest = spec.traits.positions if spec is not None else 0
+    if longest and data.sequence > longest:
+        what = f"samples of {data.sequence} tokens are longer than the model's {longest} positions"
+        fix = "write a smaller 'sequence', or a larger 'longest' in 'model_options'"
+        problems.append(Problem(what, fix))
+    vocab = spec.vocab if spec is not None else getattr(trunk, "vocab", None)
+    if isinstance(vocab, int) and vocab < data.header.vocab:
+        what = f"the data has {data.header.vocab:,} tokens, the model {vocab:,}"
+        fix = "prepare the data with the model's own tokenizer: --tokenizer FOLDER"
+        problems.append(Problem(what, fix))
+    hides = isinstance(trunk, Bert) or (
+        isinstance(trunk, HuggingFace) and trunk.objective is Objective.MASKED
+    )
+    if hides and trunk.options.mask_token < 0:
+        what = "the tokenizer of the data has no token that hides others"
+        fix = "prepare the data with one that has, or write 'mask_token' in 'model_options'"
+        problems.append(Problem(what, fix))
+    return problems
+
+
+def _tasks(model: torch.nn.Module, data: JobData) -> list[Problem]:
+    """Whether every task has data, and all data a task."""
+    named = {source.task for source in data.sources if source.task is not None}
+    if not isinstance(model, MultiTask):
+        fix = "leave 'task' out, or write 'model: multitask'"
+        return [Problem(f"the model has no task '{one}'", fix) for one in sorted(named)]
+    problems = [
+        Problem(f"there is no task '{one}'", f"use {one_of(model.tasks)}")
+        for one in sorted(named - model.tasks.keys())
+    ]
+    plain = any(source.task is None for source in data.sources)
+    for name, task in model.tasks.items():
+        if name not in named and not (plain and task.kind is TaskKind.TOKENS and not task.outputs):
+            fix = f"write 'task: {name}' beside one of the folders in 'data'"
+            problems.append(Problem(f"task '{name}' has no data", fix))
+    return problems
