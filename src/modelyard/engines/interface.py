@@ -1,8 +1,9 @@
 """What the control plane asks of whatever starts processes.
 
-An engine remembers nothing that the control plane relies on: it is told which tasks to start and to
-stop, as often as that takes, and says which ones there are. Starting twice starts once; stopping
-what has ended does nothing. A task outlives whoever asked for it.
+It is told which tasks to start and to stop, as often as that takes, and says which ones there are.
+Starting twice starts once; stopping what has ended does nothing. A task outlives whoever asked for
+it. A task that was stopped before it was started is never started: it is reported as over, without
+an exit, so that an order that was late can do no harm. Reports are never older than earlier ones.
 
 Everyone who asks gives the term of their leadership. An engine that has heard of a later term
 refuses: a leader that was asleep can do no harm when it wakes up.
@@ -75,7 +76,7 @@ class Phase(StrEnum):
     RUNNING = "running"
     #: it was asked to end, and has not yet
     STOPPING = "stopping"
-    #: its process is gone, and how it went is known
+    #: its process is gone and how it went is known; or there never was and never will be one
     ENDED = "ended"
     #: its process is gone, and nobody saw how
     LOST = "lost"
@@ -118,13 +119,19 @@ class Engine(Protocol):
         """
 
     def stop(self, name: TaskName, *, grace_seconds: float, term: int) -> None:
-        """Ask a task to end; kill it and all that it started when the grace is over."""
+        """Ask a task to end; kill it and all that it started when the grace is over.
+
+        One that was not started yet never will be.
+        """
 
     def reports(self) -> Sequence[Report]:
         """Every task that was started and not forgotten, in any order."""
 
     def forget(self, name: TaskName, *, term: int) -> None:
-        """Drop what is remembered of a task that has ended; its log stays."""
+        """Drop what is remembered of a task that has ended and whose attempt is over; its log stays.
+
+        From then on nothing of that attempt of the job, or of an earlier one, is ever started.
+        """
 
     def log(
         self, name: TaskName, *, start: int = 0, most_bytes: int = 1 << 20

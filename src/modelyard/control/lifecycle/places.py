@@ -1,0 +1,89 @@
+"""Which devices of which node: from the policy's numbers to slots."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from modelyard.control.lifecycle.job import Form, Job, Slot
+from modelyard.control.lifecycle.node import NodeRecord
+
+
+class NoSuchPlace(Exception):
+    """The nodes have not as many devices free as were given away."""
+
+
+def given(jobs: Iterable[Job]) -> set[tuple[str, int]]:
+    """Devices that placed jobs were given."""
+    return {
+        (slot.node, device)
+        for job in jobs
+        if job.state.placed
+        for slot in job.slots
+        for device in slot.devices
+    }
+
+
+def held(jobs: Iterable[Job]) -> set[tuple[str, int]]:
+    """Devices on which a task may live still, given away or not."""
+    return {place for job in jobs for place in job.occupied()}
+
+
+def choose(
+    parts: tuple[tuple[str, int], ...],
+    nodes: Mapping[str, NodeRecord],
+    taken: set[tuple[str, int]],
+    busy: set[tuple[str, int]],
+) -> dict[str, tuple[int, ...]]:
+    """Devices for each part: in service, not taken, and if possible not busy any more."""
+    chosen: dict[str, tuple[int, ...]] = {}
+    for name, count in parts:
+        node = nodes.get(name)
+        usable = [
+            device for device in (node.in_service() if node else ()) if (name, device) not in taken
+        ]
+        if len(usable) < count:
+            raise NoSuchPlace(f"{name} has {len(usable)} devices to give, not {count}")
+        usable.sort(key=lambda device: ((name, device) in busy, device))
+        chosen[name] = tuple(sorted(usable[:count]))
+    return chosen
+
+
+def slots_for(
+    form: Form, devices: Mapping[str, tuple[int, ...]], first: int = 0
+) -> tuple[Slot, ...]:
+    """A slot for each device, or for each node where one command has all devices of a node."""
+    groups = [
+        (node, group)
+        for node, numbers in devices.items()
+        for group in ([numbers] if form is Form.COMMAND else [(one,) for one in numbers])
+    ]
+    return tuple(
+        Slot(number=first + at, node=node, devices=group) for at, (node, group) in enumerate(groups)
+    )
+
+
+def resized(
+    job: Job,
+    parts: tuple[tuple[str, int], ...],
+    nodes: Mapping[str, NodeRecord],
+    taken: set[tuple[str, int]],
+    busy: set[tuple[str, int]],
+) -> tuple[tuple[Slot, ...], tuple[Slot, ...]]:
+    """Slots that an elastic job keeps or gets, and those that are taken away from it.
+
+    On every node the oldest ones stay: whoever has just come knows nothing yet.
+    """
+    wanted = dict(parts)
+    kept: list[Slot] = []
+    lost: list[Slot] = []
+    for slot in sorted(job.slots, key=lambda one: one.number):
+        node = nodes.get(slot.node)
+        if wanted.get(slot.node, 0) > 0 and node and slot.devices[0] in node.in_service():
+            wanted[slot.node] -= 1
+            kept.append(slot)
+        else:
+            lost.append(slot)
+    more = tuple((node, count) for node, count in wanted.items() if count > 0)
+    devices = choose(more, nodes, taken, busy)
+    fresh = slots_for(job.facts.form, devices, first=job.slots_made)
+    return (*kept, *fresh), tuple(lost)

@@ -1,0 +1,112 @@
+"""One round of the control plane: note what happened, decide, act on the difference.
+
+    reports → observe → records → policy → records → differences → engine
+
+Nothing is remembered between rounds but the records, and those are durable before anybody acts on
+them. A server that is killed anywhere in a round leaves work that the next round finds again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from modelyard.control.lifecycle.events import Decided, Event, TaskRefused
+from modelyard.control.lifecycle.job import Job, Slot
+from modelyard.control.lifecycle.machine import Lifecycle, Outcome
+from modelyard.control.lifecycle.reconcile import Forget, Start, Stop, differences, observe
+from modelyard.engines.interface import CannotStart, Engine, Task, TaskName
+
+
+class Ledger(Protocol):
+    """Where records become durable."""
+
+    def write(self, outcomes: Sequence[Outcome], *, term: int) -> None:
+        """All of it or nothing; `Superseded` when another server leads."""
+
+
+#: makes the process of a slot's task: what to run, where, with what
+Recipe = Callable[[Job, Slot, TaskName], Task]
+#: what a policy would do now
+Decide = Callable[[Lifecycle, float], Iterable[Decided]]
+
+
+@dataclass(slots=True)
+class Loop:
+    """A leader's round; whoever stops leading drops it."""
+
+    lifecycle: Lifecycle
+    ledger: Ledger
+    engine: Engine
+    recipe: Recipe
+    decide: Decide
+    #: of this leadership
+    term: int
+    #: how long tasks that are asked to end may take
+    grace_seconds: float = 30.0
+    _unwritten: list[Outcome] = field(default_factory=list)
+
+    def consider(self, event: Event) -> Outcome:
+        """What follows from an event, true from now on and durable with the next `settle`.
+
+        `NotPossible` when it is refused: then nothing has changed.
+        """
+        outcome = self.lifecycle.handle(event)
+        if outcome.jobs or outcome.nodes or outcome.entries:
+            self.lifecycle.apply(outcome)
+            self._unwritten.append(outcome)
+        return outcome
+
+    def settle(self) -> None:
+        """Make everything durable that was considered; nobody acts or answers before that.
+
+        When it fails the records here are ahead of the truth: this loop is to be dropped, and
+        another one made of what the ledger has.
+        """
+        if self._unwritten:
+            self.ledger.write(self._unwritten, term=self.term)
+            self._unwritten = []
+
+    def note(self, events: Iterable[Event]) -> None:
+        """Consider some events and settle them."""
+        for event in events:
+            self.consider(event)
+        self.settle()
+
+    def look(self, now: float) -> None:
+        """Note what the engine reports."""
+        reports = {report.name: report for report in self.engine.reports()}
+        self.note(observe(list(self.lifecycle.active.values()), reports, now))
+
+    def place(self, now: float) -> None:
+        """Let the policy decide: who gets less first, so that others find it free."""
+        decided = sorted(self.decide(self.lifecycle, now), key=self._growth)
+        self.note(decided)
+
+    def act(self, now: float) -> None:
+        """Start, stop and forget tasks until there is what is wanted."""
+        reports = {report.name: report for report in self.engine.reports()}
+        refused = []
+        for order in differences(list(self.lifecycle.active.values()), reports, now):
+            match order:
+                case Start(job, slot, task):
+                    try:
+                        self.engine.start(self.recipe(job, slot, task), term=self.term)
+                    except CannotStart as error:
+                        refused.append(TaskRefused(now, task, str(error)))
+                case Stop(task):
+                    self.engine.stop(task, grace_seconds=self.grace_seconds, term=self.term)
+                case Forget(task):
+                    self.engine.forget(task, term=self.term)
+        self.note(refused)
+
+    def round(self, now: float) -> None:
+        """Everything once."""
+        self.look(now)
+        self.place(now)
+        self.act(now)
+
+    def _growth(self, decided: Decided) -> int:
+        job = self.lifecycle.jobs.get(decided.job)
+        return sum(count for _, count in decided.parts) - (job.devices if job else 0)
