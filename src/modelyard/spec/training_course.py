@@ -89,9 +89,7 @@ class ValidateSpec(BaseModel):
         default=None, gt=0, lt=1, description="share of the training samples to hold out instead"
     )
     every: Count = Field(default=200, description="steps between two validations")
-    batches: Count = Field(
-        default=20, description="forward passes of each, of all workers together"
-    )
+    batches: Count = Field(default=20, description="forward passes of each, over all workers")
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
@@ -109,9 +107,7 @@ def wrong_combinations(train: TrainSpec) -> Iterator[Finding]:
     scaling, schedule = train.batch_scaling.rule, train.optimizer.schedule
     narrow = train.precision == "fp16"
     if narrow and (own or apart):
-        what = (
-            f"'fp16' does not go with '{way}': workers could not agree on gradients that overflow"
-        )
+        what = f"'fp16' does not go with '{way}': its workers judge overflows alone"
         fix = "write 'precision: bf16', or train with all-reduce or servers"
         yield Finding(("precision",), what, fix)
     elif narrow and compressed:
