@@ -93,7 +93,7 @@ name: b
         (
             "name: a\ndevices: 4\n",
             "job.yaml:1:1: the job does not say what to run. "
-            "Fix: add 'command: [python, train.py]' or 'model: …'",
+            "Fix: add 'command: [python, train.py]', 'script: train.py' or 'model: …'",
         ),
         (
             MINIMAL + "tenant:\n",
@@ -155,3 +155,24 @@ def test_no_text_gets_past_the_reader_with_another_error(text: str) -> None:
     except InputError as error:
         outcome = error.problems
     assert isinstance(outcome, JobSpec) or outcome
+
+
+def test_a_script_is_something_to_run_and_brings_its_own_data() -> None:
+    job = parse_job(
+        "name: a\ndevices: 2\nscript: train.py\nargs: [--rate, '0.1']\nbatch: 8\nsteps: 10\n"
+        "train: {checkpoints: {every: 5}}\n"
+    )
+    assert (job.script, job.args) == ("train.py", ("--rate", "0.1"))
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("script: t.py\ncommand: [python, t.py]\n", "both 'command' and 'script' say what to run"),
+        ("model: gpt2\nargs: [x]\n", "'args' are for a script, and there is none"),
+        ("model: gpt2\ntrain: {sequence: 8}\n", "'train.data' is missing"),
+    ],
+)
+def test_scripts_do_not_mix_with_other_things_to_run(text: str, complaint: str) -> None:
+    (found,) = complaints(f"name: a\ndevices: 2\n{text}")
+    assert complaint in found

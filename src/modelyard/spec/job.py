@@ -99,6 +99,11 @@ class JobSpec(BaseModel):
     command: tuple[Text, ...] | None = Field(
         default=None, min_length=1, description="the program to start on every worker, as a list"
     )
+    script: Text | None = Field(
+        default=None,
+        description="a Python script with a modelyard.train.session, beside the job's file",
+    )
+    args: tuple[Text, ...] = Field(default=(), description="what the script is called with")
     model: Text | None = Field(default=None, description="the model to train, by name")
     batch: Count | None = Field(
         default=None, description="global batch size in samples, for example 256 or 1k"
@@ -110,14 +115,26 @@ class JobSpec(BaseModel):
         default=None, description="an estimate of the time it runs, for example 2h30m"
     )
     train: TrainSpec | None = Field(
-        default=None, description="how the model is trained, for jobs without a command"
+        default=None, description="how it is trained, for jobs without a command"
     )
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
-        if self.command is None and self.model is None:
-            fix = "add 'command: [python, train.py]' or 'model: …'"
-            raise Inconsistent([Finding((), "the job does not say what to run", fix)])
+        found = []
+        if self.command is None and self.model is None and self.script is None:
+            fix = "add 'command: [python, train.py]', 'script: train.py' or 'model: …'"
+            found.append(Finding((), "the job does not say what to run", fix))
+        if self.command is not None and self.script is not None:
+            what = "both 'command' and 'script' say what to run"
+            found.append(Finding(("script",), what, "leave one of them out"))
+        if self.args and self.script is None:
+            fix = "add 'script: train.py', or leave them out"
+            found.append(Finding(("args",), "'args' are for a script, and there is none", fix))
+        if self.train is not None and not self.train.data and self.script is None:
+            fix = "add 'data: …' (a folder that 'yard data prepare' has made)"
+            found.append(Finding(("train", "data"), "'train.data' is missing", fix))
+        if found:
+            raise Inconsistent(found)
         return self
 
 

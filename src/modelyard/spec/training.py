@@ -90,7 +90,9 @@ class TrainSpec(BaseModel):
     model_config = SPEC_CONFIG
 
     data: DataSources = Field(
-        description="a folder that 'yard data prepare' has made, or a list of {folder, weight}"
+        default=(),
+        validate_default=False,  # only scripts bring their own: see JobSpec
+        description="a folder that 'yard data prepare' has made, or a list of {folder, weight}",
     )
     packing: Flag = Field(
         default=False, description="whether samples are whole documents and a little padding"
