@@ -77,7 +77,8 @@ def _supervisor(
     import msgspec
 
     from modelyard.train.conductor.machine import Settings
-    from modelyard.train.job import Post, asynchronous
+    from modelyard.train.job import asynchronous
+    from modelyard.train.post import Post
     from modelyard.train.snapshots import next_generation
     from modelyard.train.supervisor import CONDUCTOR, Supervisor
 
@@ -87,6 +88,7 @@ def _supervisor(
     checkpoints = job.train.checkpoints.to or str((folder / "checkpoints").resolve())
     settings = Settings(
         batch=job.batch,
+        per_worker=job.train.batch_scaling.per_worker or 0,
         steps=job.steps,
         most=workers,
         stall_seconds=job.train.stall,

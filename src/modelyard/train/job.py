@@ -12,34 +12,21 @@ from pathlib import Path
 import msgspec
 import torch
 
-from modelyard.errors import InputError
 from modelyard.keep.retention import Retention
 from modelyard.spec.job import JobSpec, read_job
-from modelyard.spec.training import Arithmetic, TrainSpec
+from modelyard.spec.training import TrainSpec
 from modelyard.train.aggregate.choose import aggregation
 from modelyard.train.aggregate.interface import Aggregation
 from modelyard.train.asynchronous.pace import PACES
 from modelyard.train.conductor.server import TOKEN_VARIABLE
+from modelyard.train.course import Course
 from modelyard.train.data.sources import JobData
 from modelyard.train.materials import batch_for, model_of, prepared
 from modelyard.train.optimise.choose import OptimiserSettings, optimizer_for
-from modelyard.train.optimise.schedules import Schedule, checked, factor
-from modelyard.train.optimise.update import update
+from modelyard.train.post import Post
 from modelyard.train.run import Run, RunSettings
 from modelyard.train.snapshots import Snapshots, restore_latest
-
-
-class Post(msgspec.Struct, frozen=True):
-    """What a worker is told: its job's file, its name, and where the conductor is."""
-
-    job: str
-    worker: str
-    address: str
-    beat_seconds: float
-    threads: int
-    steps: int
-    #: where checkpoints go when the job does not say
-    checkpoints: str
+from modelyard.train.steering import narrowed, steering_of, updates
 
 
 def work(text: str) -> None:
@@ -59,13 +46,8 @@ def work(text: str) -> None:
             weight_decay=wanted.weight_decay,
         ),
     )
-    rates, way = schedule_of(train, post.steps), together(train)
-
-    def applied(step: int) -> None:
-        rate = wanted.learning_rate * factor(rates, step)
-        norm = way.gradient_norm
-        update(optimizer, rate=rate, clip_norm=wanted.clip, whole_norm=norm)
-
+    way, course = together(train), Course(steering_of(job, steps=post.steps))
+    applied = updates(optimizer, course, way, clip=wanted.clip)
     every, place = train.checkpoints.every, train.checkpoints.to or post.checkpoints
 
     def due(steps: int) -> bool:
@@ -78,16 +60,22 @@ def work(text: str) -> None:
     ):
         kept = restore_latest(place)
         if kept is None:
-            run.train(model, optimizer, update=applied, kept=due)
+            run.train(model, optimizer, update=applied, kept=due, course=course)
         else:
             run.restore(
-                model, optimizer, kept.tree, update=applied, kept=due, applied=kept.about.step
+                model,
+                optimizer,
+                kept.tree,
+                update=applied,
+                kept=due,
+                course=course,
+                applied=kept.about.step,
             )
         signal.signal(signal.SIGTERM, lambda *_: run.leave())
         for step in run.steps():
             for chosen in step.microbatches():
                 batch = batch_for(model, data, chosen)
-                with torch.autocast("cpu", torch.bfloat16, enabled=_narrow(train)):
+                with narrowed(train):
                     loss = model.loss(batch)
                 step.backward(loss, samples=len(chosen), tokens=len(chosen) * train.sequence)
             if not step.commit() or step.rank > 0:
@@ -123,18 +111,3 @@ def asynchronous(train: TrainSpec) -> bool:
 def together(train: TrainSpec) -> Aggregation:
     """How the job's workers train together; `InputError` when it cannot be so."""
     return aggregation(train.aggregate.name, train.aggregate.options)
-
-
-def schedule_of(train: TrainSpec, steps: int) -> Schedule:
-    """How the learning rate goes; `InputError` when the warm-up leaves nothing."""
-    wanted = train.optimizer
-    if wanted.warmup >= steps:
-        what = f"a warm-up of {wanted.warmup} steps leaves nothing of {steps} steps"
-        raise InputError(what, fix="write a shorter 'warmup', or more steps")
-    return checked(
-        Schedule(shape=wanted.schedule.value, warmup_steps=wanted.warmup, total_steps=steps)
-    )
-
-
-def _narrow(train: TrainSpec) -> bool:
-    return train.precision is Arithmetic.BF16

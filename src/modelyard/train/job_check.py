@@ -13,13 +13,14 @@ from modelyard.spec.job import JobSpec
 from modelyard.spec.training import TrainSpec
 from modelyard.train.asynchronous.pace import pace
 from modelyard.train.data.sources import JobData
-from modelyard.train.job import asynchronous, schedule_of, together
+from modelyard.train.job import asynchronous, together
 from modelyard.train.materials import batch_for, model_of, prepared
 from modelyard.train.models.bert import Bert
 from modelyard.train.models.hugging_face import HuggingFace, Objective
 from modelyard.train.models.multitask import MultiTask, TaskKind
 from modelyard.train.models.registry import shape_of
 from modelyard.train.optimise.choose import OptimiserSettings, optimizer_for
+from modelyard.train.steering import schedule_of
 
 
 def check(job: JobSpec, folder: Path, *, workers: int | None = None) -> None:

@@ -15,13 +15,14 @@ import torch
 
 from modelyard.keep.retention import Retention
 from modelyard.spec.job import read_job
-from modelyard.spec.training import Arithmetic
 from modelyard.train.asynchronous.pace import pace
 from modelyard.train.asynchronous.run import AsynchronousRun
-from modelyard.train.job import Post, schedule_of, settings_of
+from modelyard.train.job import settings_of
 from modelyard.train.materials import batch_for, model_of, prepared
 from modelyard.train.optimise.schedules import factor
+from modelyard.train.post import Post
 from modelyard.train.snapshots import Snapshots, restore_latest
+from modelyard.train.steering import narrowed, schedule_of
 
 
 def work(text: str) -> None:
@@ -55,8 +56,7 @@ def work(text: str) -> None:
         for step in run.steps():
             for chosen in step.microbatches():
                 batch = batch_for(model, data, chosen)
-                narrow = train.precision is Arithmetic.BF16
-                with torch.autocast("cpu", torch.bfloat16, enabled=narrow):
+                with narrowed(train):
                     loss = model.loss(batch)
                 step.backward(loss, samples=len(chosen), tokens=len(chosen) * train.sequence)
             if step.commit() and run.passed(every):

@@ -1,0 +1,21 @@
+"""What a worker of a job that was written as a file is told when it is started."""
+
+from __future__ import annotations
+
+import msgspec
+
+#: In the environment of a script that is a worker: a `Post` as JSON.
+POST_VARIABLE = "MODELYARD_POST"
+
+
+class Post(msgspec.Struct, frozen=True):
+    """Its job's file, its name, and where the conductor is."""
+
+    job: str
+    worker: str
+    address: str
+    beat_seconds: float
+    threads: int
+    steps: int
+    #: where checkpoints go when the job does not say
+    checkpoints: str
