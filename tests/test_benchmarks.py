@@ -65,6 +65,22 @@ def test_a_calibrated_machine_is_compared_with_itself_in_a_quick_run() -> None:
     assert "- peak memory: median error" in done.stdout
 
 
+def test_a_job_survives_some_disturbances_with_every_sample_used_once() -> None:
+    pytest.importorskip("torch")
+    done = run("disturbed", "--quick")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "5 of 5 disturbances" in done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_job_survives_fifty_disturbances_with_every_sample_used_once() -> None:
+    pytest.importorskip("torch")
+    done = run("disturbed", "--seed", "2")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "50 of 50 disturbances" in done.stdout
+
+
 @pytest.mark.parametrize("script", NEEDS_TRACES)
 def test_without_traces_it_says_so_and_ends_well(script: str, tmp_path: Path) -> None:
     done = run(script, "--quick", variables={"MODELYARD_DATA": str(tmp_path)})
@@ -74,7 +90,7 @@ def test_without_traces_it_says_so_and_ends_well(script: str, tmp_path: Path) ->
 
 def test_the_page_has_a_place_for_every_benchmark() -> None:
     page = (REPOSITORY / "docs" / "benchmarks.md").read_text(encoding="utf-8")
-    scripts = ("reproduce", "simulator", "decisions", "bulk", "calibration")
+    scripts = ("reproduce", "simulator", "decisions", "bulk", "calibration", "disturbed")
     for script in scripts:
         assert page.count(f"<!-- {script}: begin -->") == 1
         assert page.count(f"<!-- {script}: end -->") == 1
