@@ -54,6 +54,11 @@ class Step:
         return self.group.rank
 
     @property
+    def mean_loss(self) -> float:
+        """Over this worker's own samples so far."""
+        return self._loss / self._samples if self._samples else math.nan
+
+    @property
     def stop(self) -> int:
         """The position after the step's last sample."""
         return self.position + self.batch
