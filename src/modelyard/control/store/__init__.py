@@ -1,0 +1,1 @@
+"""The one truth: records, the log and who leads, in SQLite or PostgreSQL."""

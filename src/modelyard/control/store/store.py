@@ -1,0 +1,174 @@
+"""Reading and writing the truth: every write is one transaction, guarded by the leader's term."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from sqlalchemy import Connection, Engine, Row, Select, Table, func, select
+from sqlalchemy.dialects import postgresql, sqlite
+
+from modelyard.control.lifecycle.job import Job
+from modelyard.control.lifecycle.machine import Entry, Lifecycle, Outcome
+from modelyard.control.lifecycle.states import OVER, Reason, State
+from modelyard.control.store.lease import hold
+from modelyard.control.store.records import job_of, job_text, node_of, node_text
+from modelyard.control.store.tables import entries, jobs, nodes
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A job as it is in the database: its record and what people wrote."""
+
+    job: Job
+    spec: str
+    ended: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """An entry of the log with its number, which only grows."""
+
+    number: int
+    entry: Entry
+
+
+class Store:
+    """The records of one yard."""
+
+    def __init__(self, database: Engine) -> None:
+        self.database = database
+
+    def write(
+        self, outcomes: Sequence[Outcome], *, term: int, specs: Mapping[str, str] | None = None
+    ) -> None:
+        """All outcomes, in order, or none; `Superseded` when another server leads.
+
+        A job that is written for the first time needs its spec, the JSON of what people wrote.
+        """
+        changed = {job.id: job for outcome in outcomes for job in outcome.jobs}
+        turned = {node.name: node for outcome in outcomes for node in outcome.nodes}
+        log = [entry for outcome in outcomes for entry in outcome.entries]
+        with self.database.begin() as connection:
+            hold(connection, term)
+            if changed:
+                rows = [_row(job, (specs or {}).get(job.id, "")) for job in changed.values()]
+                _put(connection, jobs, rows, key="id", but=("spec", "submitted"))
+            if turned:
+                kept = [{"name": one.name, "record": node_text(one)} for one in turned.values()]
+                _put(connection, nodes, kept, key="name")
+            if log:
+                connection.execute(entries.insert(), [asdict(entry) for entry in log])
+
+    def load(self) -> Lifecycle:
+        """Everything that is not over."""
+        unfinished = select(jobs.c.record).where(jobs.c.state.not_in(OVER))
+        with self.database.connect().execution_options(reads=True) as connection:
+            found = connection.execute(unfinished.order_by(jobs.c.submitted, jobs.c.id))
+            records = [job_of(text) for (text,) in found]
+            known = [node_of(text) for (text,) in connection.execute(select(nodes.c.record))]
+        return Lifecycle(records, known)
+
+    def job(self, name: str) -> Kept | None:
+        """One job, over or not."""
+        found = self._read(select(jobs).where(jobs.c.id == name))
+        return _kept(found[0]) if found else None
+
+    def find(self, prefix: str, *, tenant: str | None = None, most: int = 10) -> list[Kept]:
+        """Jobs whose id begins so, or whose name is exactly that; the newest first."""
+        asked = select(jobs).where(
+            jobs.c.id.startswith(prefix, autoescape=True) | (jobs.c.name == prefix)
+        )
+        if tenant is not None:
+            asked = asked.where(jobs.c.tenant == tenant)
+        asked = asked.order_by(jobs.c.submitted.desc()).limit(most)
+        return [_kept(row) for row in self._read(asked)]
+
+    def page(
+        self,
+        *,
+        tenant: str | None = None,
+        over: bool = False,
+        most: int = 100,
+        skip: int = 0,
+    ) -> list[Kept]:
+        """Jobs that are not over, or all of them; the newest first."""
+        asked = select(jobs)
+        if not over:
+            asked = asked.where(jobs.c.state.not_in(OVER))
+        if tenant is not None:
+            asked = asked.where(jobs.c.tenant == tenant)
+        asked = asked.order_by(jobs.c.submitted.desc(), jobs.c.id).limit(most).offset(skip)
+        return [_kept(row) for row in self._read(asked)]
+
+    def counts(self, *, tenant: str | None = None) -> dict[State, int]:
+        """How many jobs are in each state."""
+        asked = select(jobs.c.state, func.count()).group_by(jobs.c.state)
+        if tenant is not None:
+            asked = asked.where(jobs.c.tenant == tenant)
+        return {State(state): count for state, count in self._read(asked)}
+
+    def log(self, *, job: str | None = None, after: int = 0, most: int = 1_000) -> list[Line]:
+        """Entries with larger numbers than `after`, the oldest first."""
+        asked = select(entries).where(entries.c.number > after)
+        if job is not None:
+            asked = asked.where(entries.c.job == job)
+        return [_line(row) for row in self._read(asked.order_by(entries.c.number).limit(most))]
+
+    def _read(self, asked: Select[*tuple[Any, ...]]) -> Sequence[Row[*tuple[Any, ...]]]:
+        with self.database.connect().execution_options(reads=True) as connection:
+            return connection.execute(asked).all()
+
+
+def _row(job: Job, spec: str) -> dict[str, object]:
+    facts = job.facts
+    return {
+        "id": job.id,
+        "name": facts.name,
+        "tenant": facts.tenant,
+        "owner": facts.owner,
+        "state": job.state,
+        "reason": job.reason,
+        "submitted": facts.submitted,
+        "ended": job.since if job.state.over else None,
+        "record": job_text(job),
+        "spec": spec,
+    }
+
+
+def _put(
+    connection: Connection,
+    table: Table,
+    rows: Sequence[Mapping[str, object]],
+    *,
+    key: str,
+    but: tuple[str, ...] = (),
+) -> None:
+    """Insert rows, or replace what is there, but for columns that are written once."""
+    dialect = sqlite if connection.dialect.name == "sqlite" else postgresql
+    insert = dialect.insert(table)
+    kept = {
+        column.name: insert.excluded[column.name]
+        for column in table.columns
+        if column.name not in (key, *but)
+    }
+    connection.execute(insert.on_conflict_do_update(index_elements=[key], set_=kept), list(rows))
+
+
+def _kept(row: Row[*tuple[Any, ...]]) -> Kept:
+    return Kept(job_of(row.record), row.spec, row.ended)
+
+
+def _line(row: Row[*tuple[Any, ...]]) -> Line:
+    entry = Entry(
+        at=row.at,
+        job=row.job,
+        node=row.node,
+        attempt=row.attempt,
+        state=State(row.state) if row.state else None,
+        reason=Reason(row.reason) if row.reason else None,
+        what=row.what,
+        who=row.who,
+    )
+    return Line(row.number, entry)

@@ -1,0 +1,73 @@
+"""The tables. A record is kept whole as JSON beside the columns that are searched."""
+
+from __future__ import annotations
+
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Double,
+    Index,
+    Integer,
+    MetaData,
+    String,
+    Table,
+    Text,
+    text,
+)
+
+metadata = MetaData()
+
+# SQLite numbers rows by itself only in a column that is exactly INTEGER.
+_NUMBER = BigInteger().with_variant(Integer, "sqlite")
+
+jobs = Table(
+    "jobs",
+    metadata,
+    Column("id", String(32), primary_key=True),
+    Column("name", String(200), nullable=False),
+    Column("tenant", String(200), nullable=False),
+    Column("owner", String(200), nullable=False),
+    Column("state", String(32), nullable=False),
+    Column("reason", String(32), nullable=False),
+    Column("submitted", Double, nullable=False),
+    #: when it was over; none before
+    Column("ended", Double),
+    Column("record", Text, nullable=False),
+    #: what people wrote, as JSON
+    Column("spec", Text, nullable=False),
+)
+Index("jobs_by_state", jobs.c.state, jobs.c.submitted)
+Index("jobs_by_tenant", jobs.c.tenant, jobs.c.submitted)
+
+nodes = Table(
+    "nodes",
+    metadata,
+    Column("name", String(200), primary_key=True),
+    Column("record", Text, nullable=False),
+)
+
+entries = Table(
+    "entries",
+    metadata,
+    Column("number", _NUMBER, primary_key=True, autoincrement=True),
+    Column("at", Double, nullable=False),
+    Column("job", String(32), nullable=False, server_default=text("''")),
+    Column("node", String(200), nullable=False, server_default=text("''")),
+    Column("attempt", Integer, nullable=False, server_default=text("0")),
+    Column("state", String(32)),
+    Column("reason", String(32)),
+    Column("what", Text, nullable=False),
+    Column("who", String(200), nullable=False, server_default=text("''")),
+)
+Index("entries_by_job", entries.c.job, entries.c.number)
+
+#: one row: who leads, since which term, and until when unless it is renewed
+lease = Table(
+    "lease",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("term", _NUMBER, nullable=False),
+    Column("holder", String(200), nullable=False),
+    Column("address", String(400), nullable=False),
+    Column("until", Double, nullable=False),
+)
