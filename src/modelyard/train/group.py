@@ -133,16 +133,25 @@ def open_store(host: str) -> dist.TCPStore:
 
 
 def connect(
-    generation: Generation, worker: str, own_store: dist.Store, disturbed: threading.Event
+    generation: Generation,
+    worker: str,
+    own_store: dist.Store,
+    disturbed: threading.Event,
+    *,
+    place: int = 0,
 ) -> Group:
-    """The group of a generation; `Disturbed` when a member is lost meanwhile."""
+    """The group of a generation; `Disturbed` when a member is lost meanwhile.
+
+    Members that are several processes have a group for each `place`: the first processes of all
+    members are connected with each other, and so are the second ones.
+    """
     names = [peer.worker for peer in generation.peers]
     rank, size = names.index(worker), len(names)
     leader = generation.peers[0]
 
     def build() -> dist.ProcessGroup:
         store = own_store
-        if rank > 0:
+        if rank > 0 or place > 0:
             store = dist.TCPStore(
                 leader.host,
                 leader.store_port,
@@ -154,7 +163,7 @@ def connect(
         options._timeout = timedelta(seconds=ABANDONED_SECONDS)
         device = dist.ProcessGroupGloo.create_device(hostname=generation.peers[rank].host)
         options._devices = [device]
-        named = dist.PrefixStore(f"generation-{generation.number}", store)
+        named = dist.PrefixStore(f"generation-{generation.number}-{place}", store)
         return dist.ProcessGroupGloo(named, rank, size, options)
 
     backend = _abandonable(build, disturbed)

@@ -29,7 +29,9 @@ from modelyard.train.conductor.machine import Settings as ConductorSettings
 from modelyard.train.conductor.messages import Generation, Hello, Next
 from modelyard.train.course import Course
 from modelyard.train.group import Disturbed, Group, connect, open_store
+from modelyard.train.inside import JOINING, Inside, OneProcess, Word
 from modelyard.train.member import Dismissal, Member, Standing
+from modelyard.train.named_state import by_name, by_number, parameter_names
 from modelyard.train.state import receive_state, send_state
 from modelyard.train.step import Step
 
@@ -55,9 +57,18 @@ class RunSettings:
 class Run:
     """One worker's part in a job."""
 
-    def __init__(self, settings: RunSettings, aggregation: Aggregation | None = None) -> None:
-        """`aggregation` is how members train together: all-reduce when it is not given."""
+    def __init__(
+        self,
+        settings: RunSettings,
+        aggregation: Aggregation | None = None,
+        inside: Inside | None = None,
+    ) -> None:
+        """`aggregation` is how members train together: all-reduce when it is not given.
+
+        `inside` is what this process shares with others of its worker, where it is not alone.
+        """
         self.settings = settings
+        self.inside: Inside = inside or OneProcess()
         self.aggregation: Aggregation = aggregation or AllReduce()
         #: what all members agree on beside parameters
         self.course = Course()
@@ -77,10 +88,12 @@ class Run:
         def standing() -> Standing:
             return Standing(self.applied, self._pending, self._lineage)
 
-        store = open_store(settings.host) if settings.alone is None else dist.HashStore()
+        store = self.inside.store
+        if store is None:
+            store = open_store(settings.host) if settings.alone is None else dist.HashStore()
         port = store.port if settings.alone is None else 0
-        node = socket.gethostname()
-        hello = Hello(settings.token, settings.worker, node, settings.host, port, -1)
+        node, name = socket.gethostname(), self.inside.called(settings.worker)
+        hello = Hello(settings.token, name, node, settings.host, port, -1)
         if settings.alone is not None:
             return store, Alone(settings.alone, hello=hello, standing=standing)
         beats = settings.beat_seconds
@@ -137,7 +150,8 @@ class Run:
         """Train on from what `state` gave, after so many steps."""
         assert isinstance(state, dict)
         model.load_state_dict(state["model"])
-        optimizer.load_state_dict(state["optimizer"])
+        names = parameter_names(model, optimizer)
+        optimizer.load_state_dict(by_number(state["optimizer"], optimizer, names))
         lineage = state["lineage"]
         self.train(
             model,
@@ -155,7 +169,13 @@ class Run:
 
     def state(self) -> dict[str, object]:
         """Everything that a worker needs to go on from here; see `kept` of `train`."""
-        return self.aggregation.kept(self._own_state())
+        assert self._model is not None
+        assert self._optimizer is not None
+        state = self.aggregation.kept(self._own_state())
+        moments = state["optimizer"]
+        assert isinstance(moments, dict)
+        names = parameter_names(self._model, self._optimizer)
+        return {**state, "optimizer": by_name(moments, names)}
 
     def _own_state(self) -> dict[str, object]:
         assert self._model is not None
@@ -183,11 +203,10 @@ class Run:
         self._member.__enter__()
         while True:
             try:
-                generation = self._member.next_generation()
+                generation, group = self._joined()
             except Dismissal:
                 return
             try:
-                group = self._join(generation)
                 yield from self._generation(generation, group)
             except Disturbed as error:
                 self._member.trouble(str(error))
@@ -208,6 +227,30 @@ class Run:
                 return
             number, position = number + 1, step.stop
 
+    def _joined(self) -> tuple[Generation, Group]:
+        """The next generation that all processes of this worker have joined."""
+        while True:
+            generation, group = self._member.next_generation(), None
+            try:
+                group = self._join(generation)
+            except Disturbed as error:
+                self._member.trouble(str(error))
+            everybody = self._everybody_at(Word(generation.number, JOINING, group is not None))
+            if everybody and group is not None:
+                return generation, group
+
+    def _everybody_at(self, word: Word) -> bool:
+        """Whether all places have joined as well; false when a newer generation has to be."""
+        while True:
+            words = self.inside.words(word)
+            if all(other == word for other in words):
+                return word.fine
+            newest = max(other.generation for other in words)
+            same = [other for other in words if other.generation == word.generation]
+            if newest > word.generation or not all(other.fine for other in same):
+                return False
+            # Some are still at what this place has left behind: they are about to come.
+
     def _join(self, generation: Generation) -> Group:
         """Connect to the others and bring everyone to the generation's step."""
         member = self._member
@@ -218,7 +261,13 @@ class Run:
         self._pending = -1
         self.aggregation.discard()
         self.course.discard()
-        group = connect(generation, self.settings.worker, self._store, member.disturbed)
+        group = connect(
+            generation,
+            self.settings.worker,
+            self._store,
+            member.disturbed,
+            place=self.inside.place,
+        )
         member.on_disturbance = group.wake
         self._heal(generation, group)
         self._group = group
@@ -242,7 +291,7 @@ class Run:
             for rank in behind:
                 group.patiently(partial(send_state, group, rank, state))
         elif group.rank in behind:
-            received = group.patiently(partial(receive_state, group, source))
+            received = group.patiently(partial(receive_state, group, source, self.inside.mesh))
             self._model.load_state_dict(received["model"])
             self._optimizer.load_state_dict(received["optimizer"])
             self.aggregation.load(received["aggregation"])

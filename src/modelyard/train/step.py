@@ -15,6 +15,7 @@ from modelyard.train.aggregate.interface import Share
 from modelyard.train.conductor.messages import Next, Phase, Vote
 from modelyard.train.course import Totals
 from modelyard.train.group import Disturbed, Group
+from modelyard.train.inside import Word, agreed
 from modelyard.train.optimise.norms import square_of
 from modelyard.train.order import Positions, samples
 
@@ -41,6 +42,8 @@ class Step:
     _loss: float = 0.0
     _samples: int = 0
     _tokens: int = 0
+    #: whether the pass in flight only keeps others of the replica company, and counts for nothing
+    _idle: bool = False
     #: bytes that were sent before this step
     _sent: int = 0
     #: what else was measured: sums over samples, and over how many
@@ -89,40 +92,69 @@ class Step:
         aggregation.begin(group, share)
         for piece in np.array_split(own, min(aggregation.updates, max(len(own), 1))):
             self._mean_over = len(piece) if aggregation.local else self.batch
-            for start in range(0, len(piece), settings.micro_batch):
-                if run._member.disturbed.is_set():
+            passes = self._passes(piece)
+            for chosen in passes:
+                if not self._agreed(not run._member.disturbed.is_set()):
                     return
-                if start + settings.micro_batch >= len(piece):
+                if chosen is passes[-1]:
                     aggregation.last_pass()
-                yield piece[start : start + settings.micro_batch]
+                self._idle = not len(chosen)
+                yield piece[:1] if self._idle else chosen
             if len(piece):
                 aggregation.piece_end()
+
+    def _passes(self, piece: Positions) -> list[Positions]:
+        """The samples of this process, a forward pass at a time.
+
+        All processes of a replica make equally many passes; some may have no samples.
+        """
+        inside, size = self.run.inside, self.run.settings.micro_batch
+        count = -(-len(piece) // (inside.parts * size))
+        own = np.array_split(piece, inside.parts)[inside.part]
+        if inside.at_once:
+            return [own] if count else []
+        if inside.parts > 1:
+            return np.array_split(own, count) if count else []
+        return [own[start : start + size] for start in range(0, len(own), size)]
+
+    def _agreed(self, fine: bool) -> bool:
+        """Whether all processes of the replica are here, and all is well."""
+        return agreed(self.run.inside, Word(self.generation, self.number, fine))
 
     def backward(self, loss: torch.Tensor, *, samples: int, tokens: int = 0) -> None:
         """Add the gradients of some samples, of whose losses `loss` is the mean."""
         scale = self.run.course.scale.scale
-        (loss * (samples / self._mean_over * scale)).backward()
-        self._loss += loss.item() * samples
-        self._samples += samples
-        self._tokens += tokens
-        alone = self.group.size == 1 and not self.run.aggregation.local
+        weight = 0.0 if self._idle else samples / self._mean_over
+        (loss * (weight * scale)).backward()
+        self.count(loss.item() * samples, samples=samples, tokens=tokens)
+        alone = self.group.size == self.run.inside.places == 1 and not self.run.aggregation.local
         if alone and self._samples == samples < self.batch:
             # With nobody to compare with, the first pass is compared with all of them.
             self._square, self._square_of = square_of(self.run.trained_parameters()), samples
 
+    def count(self, loss: float, *, samples: int, tokens: int) -> None:
+        """Add losses, summed over some samples, whose gradients are there already."""
+        if self._idle or not self.run.inside.counts:
+            return
+        self._loss += loss
+        self._samples += samples
+        self._tokens += tokens
+
     def _look_at_own(self, gradient: torch.Tensor) -> None:
         if self.group.size > 1:
             self._square += float(gradient.norm()) ** 2
-            self._square_of = self._samples
 
     def _totals(self) -> Totals:
         """What the course needs to know of this worker's samples."""
-        own = Totals(self._loss, self._samples)
-        if not self._square_of:
+        numbers = (self._loss, self._samples, self._square)
+        loss, samples, square = self.run.inside.summed(numbers)
+        own = Totals(loss, samples)
+        of = samples if self.group.size > 1 and square else self._square_of
+        if not of:
             return own
         # Gradients are those of a mean over the whole step; parts are compared by their own means.
-        mean = self._square * (self._mean_over / self._square_of) ** 2
-        return own._replace(squares=mean, inverses=1.0 / self._square_of, parts=1.0)
+        mean = square * (self._mean_over / of) ** 2
+        return own._replace(squares=mean, inverses=1.0 / of, parts=1.0)
 
     def measure(self, name: str, value: float, *, samples: int) -> None:
         """Tell a mean over some samples; the journal has that over all which were told.
@@ -161,8 +193,10 @@ class Step:
             values={name: total / count for name, (total, count) in self._values.items() if count},
         )
         member.vote(vote)
-        self.outcome = member.verdict(self.number)
-        if self.outcome is None:
+        outcome = member.verdict(self.number)
+        if not self._agreed(outcome is not None):
+            # What some have heard of a commit all will hear in the next generation.
             return False
+        self.outcome = outcome
         run._apply(self.number)
         return True
