@@ -66,7 +66,7 @@ def watch(supervisor: Supervisor, job: JobSpec, *, quiet: bool) -> dict[str, obj
         watcher.say(summary(committed, job.steps))
         taken = format_duration(time.monotonic() - watcher.began)
         watcher.say(f"done in {taken}; journal and logs: {supervisor.folder}")
-    return report(committed)
+    return report(committed, batch=job.batch)
 
 
 def summary(committed: Sequence[CommitLine], steps: int) -> str:
@@ -85,10 +85,15 @@ def summary(committed: Sequence[CommitLine], steps: int) -> str:
     return " · ".join(parts)
 
 
-def report(committed: Sequence[CommitLine]) -> dict[str, object]:
-    """What `-o json` prints."""
+def report(committed: Sequence[CommitLine], *, batch: int | None) -> dict[str, object]:
+    """What `-o json` prints; `batch` is that for which the job was written."""
+    import msgspec
+
+    from modelyard.train.goodput import goodput_of
+
     if not committed:
         return {"steps": 0}
+    speed = goodput_of(committed, reference=batch) if batch else None
     first, last = committed[0], committed[-1]
     return {
         "steps": last.step + 1,
@@ -99,4 +104,5 @@ def report(committed: Sequence[CommitLine]) -> dict[str, object]:
         "seconds": last.at - first.at,
         "generations": last.generation,
         "members": list(last.members),
+        "speed": None if speed is None else msgspec.to_builtins(speed),
     }

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from modelyard.errors import InputError
+from modelyard.speed.pollux import gain as pollux_gain
 from modelyard.train.optimise.adaptive import Observed, Plateau, observe
 from modelyard.train.optimise.noise import (
     Noise,
@@ -155,7 +156,7 @@ def test_nothing_is_learnt_from_one_part_or_from_no_number() -> None:
     assert noise_sample([1.0, math.nan], [4, 4], 1.0) is None
     assert smoothed(Noise(), None) == Noise()
     assert math.isnan(Noise().scale)
-    assert efficiency(Noise(), 64, 8) == 1.0
+    assert efficiency(Noise().scale, batch=64, reference=8) == 1.0
 
 
 @given(scale=st.floats(0.0, 1e6), batch=st.integers(1, 4096), ratio=st.integers(1, 64))
@@ -164,8 +165,10 @@ def test_gain_lies_between_one_and_the_ratio(scale: float, batch: int, ratio: in
     found = rate_factor("adascale", batch=batch * ratio, reference=batch, noise=noise)
     assert 1.0 - 1e-9 <= found <= ratio + 1e-9
     # The gain is what a larger step is worth: ratio × statistical efficiency (Pollux, section 3).
-    wanted = ratio * efficiency(noise, batch * ratio, batch)
+    wanted = ratio * efficiency(noise.scale, batch=batch * ratio, reference=batch)
     assert found == pytest.approx(wanted, rel=1e-6)
+    # And it is what the scheduler's model of speed makes of the same noise.
+    assert found == pytest.approx(float(pollux_gain(1.0, scale / batch, ratio)), rel=1e-6)
 
 
 def test_rules_for_the_rate() -> None:
@@ -182,5 +185,6 @@ def test_rules_for_the_rate() -> None:
 def test_goodput_is_throughput_times_efficiency() -> None:
     noise = smoothed(Noise(), NoiseSample(1.0, 100.0))
     assert noise.scale == pytest.approx(100.0)
-    assert efficiency(noise, 300, 100) == pytest.approx(0.5)
-    assert goodput(noise, batch=300, reference=100, step_seconds=2.0) == pytest.approx(75.0)
+    assert efficiency(noise.scale, batch=300, reference=100) == pytest.approx(0.5)
+    found = goodput(noise.scale, batch=300, reference=100, step_seconds=2.0)
+    assert found == pytest.approx(75.0)

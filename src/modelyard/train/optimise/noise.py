@@ -90,17 +90,17 @@ def smoothed(noise: Noise, sample: NoiseSample | None, memory: float = 0.95) -> 
     )
 
 
-def efficiency(noise: Noise, batch: int, reference: int) -> float:
+def efficiency(scale: float, *, batch: int, reference: int) -> float:
     """Progress of a sample at this batch, relative to one at the reference (Pollux, eq. 7).
 
-    (scale + reference) / (scale + batch): 1 at the reference, less beyond it.
+    (scale + reference) / (scale + batch): 1 at the reference, less beyond it. An unknown or
+    infinite noise scale gives 1.
     """
-    scale = noise.scale
-    if math.isnan(scale) or math.isinf(scale):
+    if math.isnan(scale) or math.isinf(scale) or scale + batch <= 0.0:
         return 1.0
-    return (scale + reference) / (scale + batch) if scale + batch > 0.0 else 1.0
+    return (scale + reference) / (scale + batch)
 
 
-def goodput(noise: Noise, *, batch: int, reference: int, step_seconds: float) -> float:
+def goodput(scale: float, *, batch: int, reference: int, step_seconds: float) -> float:
     """Samples per second that count: throughput × efficiency (Qiao et al., 2021)."""
-    return batch / step_seconds * efficiency(noise, batch, reference)
+    return batch / step_seconds * efficiency(scale, batch=batch, reference=reference)
