@@ -100,6 +100,12 @@ class Job:
     failures: int = 0
     #: it does not want devices before that
     not_before: float = 0.0
+    #: device-seconds and seconds that it has had, up to `counted`
+    service: float = 0.0
+    run_seconds: float = 0.0
+    counted: float = 0.0
+    #: when it first had devices
+    first_start: float | None = None
 
     @property
     def id(self) -> str:
@@ -140,6 +146,16 @@ class Job:
         for slot in (*self.slots, *self.leaving):
             if not slot.done:
                 yield self.name_of(slot), slot
+
+    def accounted(self, at: float) -> Self:
+        """The job with everything counted that it has had until now, before its devices change."""
+        elapsed = max(at - self.counted, 0.0) if self.slots and self.counted else 0.0
+        return replace(
+            self,
+            service=self.service + elapsed * self.devices,
+            run_seconds=self.run_seconds + elapsed,
+            counted=max(at, self.counted),
+        )
 
     def moved(self, state: State, reason: Reason, at: float, detail: str = "") -> Self:
         """The job in another state; `ValueError` where the table knows no such way."""

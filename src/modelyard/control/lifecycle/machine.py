@@ -164,7 +164,12 @@ class Lifecycle:
         if job.facts.form is Form.ELASTIC:
             conductor = Slot(number=CONDUCTOR_SLOT, node=slots[0].node, devices=())
         started = replace(
-            job, attempt=job.attempt + 1, slots=slots, slots_made=len(slots), conductor=conductor
+            job.accounted(event.at),
+            attempt=job.attempt + 1,
+            slots=slots,
+            slots_made=len(slots),
+            conductor=conductor,
+            first_start=job.first_start if job.first_start is not None else event.at,
         ).moved(State.STARTING, Reason.PLACED, event.at)
         return _told(started, event.at, f"placed on {_in_words(event.parts)}")
 
@@ -179,7 +184,9 @@ class Lifecycle:
         if {slot.number for slot in slots} == {slot.number for slot in job.slots}:
             return NOTHING
         made = job.slots_made + sum(slot.number >= job.slots_made for slot in slots)
-        changed = replace(job, slots=slots, leaving=(*job.leaving, *lost), slots_made=made)
+        changed = replace(
+            job.accounted(at), slots=slots, leaving=(*job.leaving, *lost), slots_made=made
+        )
         reason = Reason.RESIZED if job.state is State.RUNNING else job.reason
         changed = changed.moved(job.state, reason, at)
         return _told(changed, at, f"resized to {_in_words(changed.parts)}")
@@ -209,7 +216,7 @@ class Lifecycle:
         if job is None or slot is None or not job.state.placed:
             return NOTHING
         end = Ending(State.FAILED, Reason.CANNOT_START, event.why)
-        return _stopped(_without(job, slot), event.at, end, event.why)
+        return _stopped(_without(job.accounted(event.at), slot), event.at, end, event.why)
 
     @handle.register
     def _(self, event: TaskOver) -> Outcome:
@@ -217,12 +224,14 @@ class Lifecycle:
         if job is None or slot is None:
             return NOTHING
         if job.state is State.STOPPING or slot in job.leaving:
-            return _ended(_without(job, slot), event.at)
+            return _ended(_without(job.accounted(event.at), slot), event.at)
         if event.exit is not None and event.exit.code == 0 and not job.elastic:
             return _finished_part(job, slot, event.at)
         if slot.number == CONDUCTOR_SLOT and event.exit is not None and event.exit.code == 0:
             end = Ending(State.SUCCEEDED, Reason.COMPLETED, "")
-            return _stopped(_without(job, slot), event.at, end, "all steps are done")
+            return _stopped(
+                _without(job.accounted(event.at), slot), event.at, end, "all steps are done"
+            )
         found = ending(event.exit, slot)
         died = replace(
             job, deaths=job.deaths + 1, failures=job.failures + (found.reason in OWN_FAULT)
@@ -230,7 +239,7 @@ class Lifecycle:
         follows = after_death(died, found, event.at)
         what = f"{slot.role} {found.detail}"
         if follows.state is not State.RUNNING:
-            return _stopped(_without(died, slot), event.at, follows, what)
+            return _stopped(_without(died.accounted(event.at), slot), event.at, follows, what)
         # Another task takes the slot, while the others go on.
         changed = _with_slot(died, slot, slot.again(not_before=follows.not_before))
         if job.state is State.RUNNING:
@@ -314,7 +323,7 @@ class Lifecycle:
                 node.in_service() != () or job.conductor.node != node.name
             )
             if conducted and sum(len(slot.devices) for slot in left) >= job.min_devices:
-                fewer = replace(job, slots=left, leaving=(*job.leaving, *lost))
+                fewer = replace(job.accounted(at), slots=left, leaving=(*job.leaving, *lost))
                 fewer = fewer.moved(job.state, Reason.RESIZED, at, f"{reason}: {node.name}")
                 results.append(_told(fewer, at, f"goes on without {node.name}"))
             else:
@@ -372,7 +381,7 @@ def _stopped(job: Job, at: float, end: Ending, what: str) -> Outcome:
 
 def _stopping(job: Job, at: float, end: Ending) -> Job:
     then = (end.state, end.reason)
-    return replace(job, then=then).moved(State.STOPPING, end.reason, at, end.detail)
+    return replace(job.accounted(at), then=then).moved(State.STOPPING, end.reason, at, end.detail)
 
 
 def _ended(job: Job, at: float) -> Outcome:
