@@ -60,10 +60,8 @@ def train(
     if steps is not None:
         job = job.model_copy(update={"steps": steps})
     _need_torch()
-    from modelyard.train.job_check import check
-
     count = workers or min(job.devices.max, os.cpu_count() or 1)
-    check(job, job_file.parent, workers=count)
+    _check(job, job_file.parent, count)
     folder = out or job_file.parent / f"{job.name}-run"
     with _supervisor(job, job_file, folder, count, threads) as supervisor:
         report = watch(supervisor, job, quiet=output == "json")
@@ -71,27 +69,40 @@ def train(
         print_json(report)
 
 
+def _check(job: JobSpec, folder: Path, workers: int) -> None:
+    if job.script is not None:
+        from modelyard.train import script_job
+
+        script_job.check(job, folder)
+    else:
+        from modelyard.train.job_check import check
+
+        check(job, folder, workers=workers)
+
+
 def _supervisor(
     job: JobSpec, job_file: Path, folder: Path, workers: int, threads: int | None
 ) -> Supervisor:
     import msgspec
 
+    from modelyard.spec.training import TrainSpec
     from modelyard.train.conductor.machine import Settings
     from modelyard.train.job import asynchronous
     from modelyard.train.post import Post
     from modelyard.train.snapshots import next_generation
     from modelyard.train.supervisor import CONDUCTOR, Supervisor
 
-    assert job.train is not None
     assert job.batch is not None
     assert job.steps is not None
-    checkpoints = job.train.checkpoints.to or str((folder / "checkpoints").resolve())
+    train = job.train or TrainSpec()
+    checkpoints = train.checkpoints.to or str((folder / "checkpoints").resolve())
     settings = Settings(
         batch=job.batch,
-        per_worker=job.train.batch_scaling.per_worker or 0,
+        per_worker=train.batch_scaling.per_worker or 0,
         steps=job.steps,
+        fewest=min(job.devices.min, workers),
         most=workers,
-        stall_seconds=job.train.stall,
+        stall_seconds=train.stall,
         after_generation=next_generation(checkpoints) - 1,
     )
     each = threads or max(1, (os.cpu_count() or 1) // workers)
@@ -108,12 +119,13 @@ def _supervisor(
         )
         return msgspec.json.encode(post).decode()
 
-    apart = asynchronous(job.train)
+    apart, written = asynchronous(train), job.script is None
+    entry = "asynchronous.job" if apart else "job" if written else "script_job"
     return Supervisor(
         folder,
         settings,
         workers=workers,
-        entry="modelyard.train.asynchronous.job:work" if apart else "modelyard.train.job:work",
+        entry=f"modelyard.train.{entry}:work",
         argument=told,
         conductor="modelyard.train.asynchronous.server" if apart else CONDUCTOR,
     )
