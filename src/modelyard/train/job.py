@@ -21,8 +21,7 @@ from modelyard.train.asynchronous.pace import PACES
 from modelyard.train.conductor.server import TOKEN_VARIABLE
 from modelyard.train.course import Course
 from modelyard.train.data.sources import JobData
-from modelyard.train.materials import batch_for, model_of, prepared
-from modelyard.train.optimise.choose import OptimiserSettings, optimizer_for
+from modelyard.train.materials import batch_for, model_of, optimizer_of, prepared
 from modelyard.train.post import Post
 from modelyard.train.run import Run, RunSettings
 from modelyard.train.snapshots import Snapshots, restore_latest
@@ -38,14 +37,7 @@ def work(text: str) -> None:
     torch.manual_seed(train.seed)
     model = model_of(job, data, folder)
     wanted = train.optimizer
-    optimizer = optimizer_for(
-        model,
-        OptimiserSettings(
-            name=wanted.name,
-            learning_rate=wanted.learning_rate,
-            weight_decay=wanted.weight_decay,
-        ),
-    )
+    optimizer = optimizer_of(job, data, model)
     way, course = together(train), Course(steering_of(job, steps=post.steps))
     applied = updates(optimizer, course, way, clip=wanted.clip)
     every, place = train.checkpoints.every, train.checkpoints.to or post.checkpoints
@@ -73,7 +65,7 @@ def work(text: str) -> None:
             )
         signal.signal(signal.SIGTERM, lambda *_: run.leave())
         for step in run.steps():
-            for chosen in step.microbatches():
+            for chosen in data.present(step.microbatches()):
                 batch = batch_for(model, data, chosen)
                 with narrowed(train):
                     loss = model.loss(batch)
@@ -81,6 +73,9 @@ def work(text: str) -> None:
             if not step.commit() or step.rank > 0:
                 continue
             if due(run.applied):
+                if step.last:
+                    # Nothing trains meanwhile, and nobody takes another one.
+                    snapshots.wait()
                 snapshots.take(
                     run.applied, run.state(), generation=step.generation, position=step.stop
                 )
@@ -95,7 +90,7 @@ def settings_of(post: Post, job: JobSpec, data: JobData) -> RunSettings:
         address=(host, int(port)),
         token=os.environ[TOKEN_VARIABLE],
         worker=post.worker,
-        data_size=data.size,
+        data_size=data.places,
         batch=job.batch,
         micro_batch=job.train.micro_batch,
         seed=job.train.seed,

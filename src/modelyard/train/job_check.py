@@ -10,7 +10,7 @@ import torch
 
 from modelyard.errors import InputError, Problem, one_of
 from modelyard.spec.job import JobSpec
-from modelyard.spec.training import TrainSpec
+from modelyard.spec.training import Arithmetic, TrainSpec
 from modelyard.train.asynchronous.pace import pace
 from modelyard.train.data.sources import JobData
 from modelyard.train.job import asynchronous, together
@@ -18,9 +18,12 @@ from modelyard.train.materials import batch_for, model_of, prepared
 from modelyard.train.models.bert import Bert
 from modelyard.train.models.hugging_face import HuggingFace, Objective
 from modelyard.train.models.multitask import MultiTask, TaskKind
-from modelyard.train.models.registry import shape_of
+from modelyard.train.models.registry import HIDDEN_MARKOV, shape_of
 from modelyard.train.optimise.choose import OptimiserSettings, optimizer_for
 from modelyard.train.steering import schedule_of
+
+#: ways that sum over all members without leaving anything out
+SUMMING = ("all-reduce", "servers")
 
 
 def check(job: JobSpec, folder: Path, *, workers: int | None = None) -> None:
@@ -61,7 +64,7 @@ def _model(
     """The model is built without memory for its weights, and its samples are looked at."""
     with torch.device("meta"):
         model = model_of(job, data, folder)
-    found = [*_tokens(model, data), *_tasks(model, data)]
+    found = [*_tokens(model, data), *_tasks(model, data), *_counted(job, train, data)]
     if any(True for _ in model.parameters()):
         _gather(found, lambda: optimizer_for(model, OptimiserSettings(name=train.optimizer.name)))
     if not found:
@@ -91,6 +94,30 @@ def _tokens(model: torch.nn.Module, data: JobData) -> list[Problem]:
         what = "the tokenizer of the data has no token that hides others"
         fix = "prepare the data with one that has, or write 'mask_token' in 'model_options'"
         problems.append(Problem(what, fix))
+    return problems
+
+
+def _counted(job: JobSpec, train: TrainSpec, data: JobData) -> list[Problem]:
+    """Expected counts are exact sums over all samples, or likelihood might decrease."""
+    if job.model != HIDDEN_MARKOV:
+        return []
+    problems = []
+    assert job.batch is not None
+    if job.batch > data.size:
+        what = f"a batch of {job.batch} samples is more than the {data.size} of the data"
+        problems.append(Problem(what, f"write 'batch: {data.size}': a step is then a whole round"))
+    if data.mixed or train.packing:
+        what = "Baum–Welch counts every sample of one data set once"
+        problems.append(Problem(what, "write one folder as 'data', without 'packing'"))
+    if train.aggregate.name not in SUMMING or train.aggregate.options.get("compress"):
+        what = "Baum–Welch needs exact sums of expected counts over all workers"
+        fix = f"write 'aggregate: {{name: …}}' with {one_of(SUMMING)}, without 'compress'"
+        problems.append(Problem(what, fix))
+    if train.precision is not Arithmetic.FP32:
+        problems.append(Problem("Baum–Welch counts in float64", "leave 'precision' out"))
+    if train.batch_scaling.per_worker:
+        what = "rounds of Baum–Welch have steps of one size"
+        problems.append(Problem(what, "leave 'batch_scaling' out"))
     return problems
 
 

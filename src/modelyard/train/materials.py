@@ -15,8 +15,17 @@ from modelyard.train.beginning import begun
 from modelyard.train.data.luck import Numbers
 from modelyard.train.data.sources import JobData, Rows
 from modelyard.train.models.batches import unpadded
+from modelyard.train.models.hidden_markov import HiddenMarkov
 from modelyard.train.models.multitask import PLAIN_TEXT, MultiTask, TaskRows
-from modelyard.train.models.registry import VOCABULARY, build, named_in, takes_options
+from modelyard.train.models.registry import (
+    HIDDEN_MARKOV,
+    VOCABULARY,
+    build,
+    named_in,
+    takes_options,
+)
+from modelyard.train.optimise.baum_welch import BaumWelch
+from modelyard.train.optimise.choose import OptimiserSettings, optimizer_for
 
 
 def prepared(job: JobSpec, folder: Path) -> tuple[TrainSpec, JobData]:
@@ -30,7 +39,9 @@ def prepared(job: JobSpec, folder: Path) -> tuple[TrainSpec, JobData]:
         if getattr(job, name) is None
     ]
     try:
-        data = JobData(job.train.data, train=job.train, folder=folder)
+        # Baum–Welch maximises with all samples, each of them once: rounds end with a step.
+        steps = (job.batch or 1) if job.model == HIDDEN_MARKOV else 1
+        data = JobData(job.train.data, train=job.train, folder=folder, whole_steps=steps)
     except InputError as error:
         raise InputError(error.message, problems=[*problems, *error.problems]) from error
     if problems:
@@ -63,6 +74,24 @@ def from_data(model: str, given: Mapping[str, object], data: JobData) -> dict[st
         found |= {"sentinels": special.sentinels} if special.sentinels else {}
         found |= {"mask_token": special.mask} if special.mask is not None else {}
     return found
+
+
+def optimizer_of(job: JobSpec, data: JobData, model: torch.nn.Module) -> torch.optim.Optimizer:
+    """What makes steps of the gradients of a job."""
+    assert job.train is not None
+    if isinstance(model, HiddenMarkov):
+        batch = job.batch or 1
+        return BaumWelch(
+            model.parameters(),
+            steps=data.places // batch,
+            words=batch * (data.sequence + 1),
+            smoothing=model.smoothing,
+        )
+    wanted = job.train.optimizer
+    settings = OptimiserSettings(
+        name=wanted.name, learning_rate=wanted.learning_rate, weight_decay=wanted.weight_decay
+    )
+    return optimizer_for(model, settings)
 
 
 def batch_for(model: torch.nn.Module, data: JobData, chosen: Numbers) -> object:

@@ -13,6 +13,8 @@ import numpy.typing as npt
 Positions = npt.NDArray[np.int64]
 _Words = npt.NDArray[np.uint64]
 
+#: The size of data that says itself what stands at a position; no data set is as large.
+OWN_ORDER = 1 << 62
 ROUNDS = 6
 #: odd constants of splitmix64 (Steele, Lea and Flood, 2014)
 _STEP = np.uint64(0x9E3779B97F4A7C15)
@@ -21,6 +23,8 @@ _MIX1, _MIX2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 
 def samples(positions: Positions, size: int, seed: int) -> Positions:
     """The samples at these positions of a data set with `size` samples."""
+    if size == OWN_ORDER:
+        return positions
     if size < 1:
         raise ValueError(f"a data set of {size} samples has no order")
     epochs = positions // size

@@ -54,7 +54,7 @@ def work(text: str) -> None:
         )
         signal.signal(signal.SIGTERM, lambda *_: run.leave())
         for step in run.steps():
-            for chosen in step.microbatches():
+            for chosen in data.present(step.microbatches()):
                 batch = batch_for(model, data, chosen)
                 with narrowed(train):
                     loss = model.loss(batch)

@@ -8,7 +8,7 @@ Which sample stands at a position is computed, so a run resumes exactly from a p
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,6 +29,7 @@ from modelyard.train.data.tokens import (
     read_header,
     special_tokens,
 )
+from modelyard.train.order import OWN_ORDER
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,8 +48,19 @@ class Rows:
 class JobData:
     """The samples of a job by number (of one source) or by position (of several)."""
 
-    def __init__(self, sources: Sequence[DataSource], *, train: TrainSpec, folder: Path) -> None:
-        """Folders are relative to `folder`; all that is wrong with them is one `InputError`."""
+    def __init__(
+        self,
+        sources: Sequence[DataSource],
+        *,
+        train: TrainSpec,
+        folder: Path,
+        whole_steps: int = 1,
+    ) -> None:
+        """Folders are relative to `folder`; all that is wrong with them is one `InputError`.
+
+        With `whole_steps` of so many samples an epoch ends with a step: it has some places more
+        than samples, and nothing stands there.
+        """
         problems: list[Problem] = []
         found: list[TokenSamples | PackedSamples | DocumentSamples] = []
         headers: list[Header] = []
@@ -72,10 +84,23 @@ class JobData:
             weights = [source.weight for source in sources]
             self._mixed = MixedSamples(found, weights, seed=train.seed)
         self.size = found[0].size if self._mixed is None else self._mixed.size
+        self._places = -(-self.size // whole_steps) * whole_steps
+
+    @property
+    def places(self) -> int:
+        """What an order is made of: places of an epoch, or `OWN_ORDER` where this data has one."""
+        return self._places if self._mixed is None else OWN_ORDER
+
+    def present(self, passes: Iterable[Numbers]) -> Iterator[Numbers]:
+        """What stands at the places of each pass; passes in which nothing stands are left out."""
+        for places in passes:
+            found = places if self.mixed else places[places < self.size]
+            if len(found):
+                yield found
 
     @property
     def mixed(self) -> bool:
-        """Whether positions themselves say what stands there, and are not to be shuffled."""
+        """Whether samples are asked for by position, over all epochs."""
         return self._mixed is not None
 
     @property

@@ -3,18 +3,24 @@
 One round of expectation and maximisation is `m_step(sum of e_step(batch) over all batches)`.
 Expected counts are sums over sequences, so those of several workers are added as tensors, and the
 round is exactly that of one worker with all the data. The likelihood of the data never decreases.
+
+In a job, expected counts are the gradients of the loss (`optimise/baum_welch.py` says why), so that
+they are summed, repeated after a death and kept as gradients of other models are.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import nn
 
 from modelyard.errors import InputError, Problem
 from modelyard.train.models.batches import check_rows
+from modelyard.train.optimise.baum_welch import maximised
 
 #: tables larger than this are a mistake rather than a wish
 MOST_ENTRIES = 10**9
@@ -55,15 +61,15 @@ class Counts:
 
 
 class HiddenMarkov(nn.Module):
-    """Probabilities as logarithms in buffers: nothing here has a gradient."""
+    """Probabilities as logarithms; their gradients are expected counts."""
 
     def __init__(self, *, vocab: int, states: int = 16, smoothing: float = 0.0) -> None:
         super().__init__()
         _check(vocab, states, smoothing)
         self.vocab, self.states, self.smoothing = vocab, states, smoothing
-        self.register_buffer("first", _drawn(states))
-        self.register_buffer("transitions", _drawn(states, states))
-        self.register_buffer("emissions", _drawn(states, vocab))
+        self.first = nn.Parameter(_drawn(states))
+        self.transitions = nn.Parameter(_drawn(states, states))
+        self.emissions = nn.Parameter(_drawn(states, vocab))
 
     def prepare(self, tokens: torch.Tensor, _samples: Sequence[int] | None = None) -> torch.Tensor:
         """Rows are sequences as they are."""
@@ -72,17 +78,23 @@ class HiddenMarkov(nn.Module):
 
     def log_likelihood(self, tokens: torch.Tensor) -> torch.Tensor:
         """The logarithm of each row's probability (B,)."""
-        return self._forward_pass(self._emitted(tokens))[:, -1].logsumexp(-1)
+        with torch.no_grad():
+            return self._forward_pass(self._emitted(tokens))[:, -1].logsumexp(-1)
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
         return self.log_likelihood(tokens)
 
     def loss(self, batch: torch.Tensor) -> torch.Tensor:
-        """Mean negative log-likelihood per word, in nats; it has no gradient."""
-        return -self.log_likelihood(batch).sum() / batch.numel()
+        """Mean negative log-likelihood per word, in nats."""
+        total = _Likelihood.apply(self, batch, self.first, self.transitions, self.emissions)
+        return -total / batch.numel()
 
     def e_step(self, batch: torch.Tensor) -> Counts:
         """Expected counts of the rows (B, L) under the present probabilities."""
+        with torch.no_grad():
+            return self._counts(batch)
+
+    def _counts(self, batch: torch.Tensor) -> Counts:
         emitted = self._emitted(batch)
         before = self._forward_pass(emitted)
         after = self._backward_pass(emitted)
@@ -114,10 +126,10 @@ class HiddenMarkov(nn.Module):
         each count; then the likelihood times the smoothing's prior never decreases.
         """
         tables = (counts.first, counts.transitions, counts.emissions)
-        for kept, table in zip((self.first, self.transitions, self.emissions), tables, strict=True):
-            seen = table + self.smoothing
-            total = seen.sum(-1, keepdim=True)
-            kept.copy_(torch.where(total > 0, seen.log() - total.log(), kept))
+        own = (self.first, self.transitions, self.emissions)
+        with torch.no_grad():
+            for kept, table in zip(own, tables, strict=True):
+                kept.copy_(maximised(kept, table, self.smoothing))
 
     def _emitted(self, tokens: torch.Tensor) -> torch.Tensor:
         """Log-probabilities (B, L, states) of the words in each state."""
@@ -138,6 +150,24 @@ class HiddenMarkov(nn.Module):
             ahead = (emitted[:, place] + steps[-1])[:, None, :] + self.transitions
             steps.append(ahead.logsumexp(2))
         return torch.stack(steps[::-1], 1)
+
+
+class _Likelihood(torch.autograd.Function):
+    """The log-likelihood of rows, whose gradient is what the forward-backward pass counts."""
+
+    @staticmethod
+    def forward(
+        context: Any, model: HiddenMarkov, tokens: torch.Tensor, *_tables: torch.Tensor
+    ) -> torch.Tensor:
+        counts = model.e_step(tokens)
+        context.save_for_backward(counts.first, counts.transitions, counts.emissions)
+        if counts.impossible:
+            return counts.log_likelihood.new_tensor(-math.inf)
+        return counts.log_likelihood
+
+    @staticmethod
+    def backward(context: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        return None, None, *(table * gradient for table in context.saved_tensors)
 
 
 def _drawn(*shape: int) -> torch.Tensor:

@@ -42,6 +42,7 @@ from modelyard.train.models.t5 import T5
 from modelyard.train.models.word2vec import Word2Vec
 
 HUGGING_FACE = "hf:"
+HIDDEN_MARKOV = "hidden-markov"
 #: T5's buckets of relative positions (Raffel et al., 2020, 2.1)
 T5_BUCKETS = 32
 _TASKS_FIX = "write trunk: a model's name, and tasks: {name: {kind: classes, outputs: 2}}"
@@ -214,6 +215,6 @@ _OWN: Mapping[str, Callable[[Config], nn.Module]] = {
     "t5": _plain(ModelKind.ENCODER_DECODER),
     "context-mlp": _keywords(ContextMlp),
     "word2vec": _keywords(Word2Vec),
-    "hidden-markov": _keywords(HiddenMarkov),
+    HIDDEN_MARKOV: _keywords(HiddenMarkov),
     "multitask": _multitask,
 }

@@ -43,7 +43,8 @@ def update(
     """
     parameters = [one for group in optimizer.param_groups for one in group["params"]]
     unscale(parameters, scale)
-    norm = clip(parameters, clip_norm, None if whole_norm is None else whole_norm / scale.scale)
+    most = clip_norm if getattr(optimizer, "clips", True) else 0.0
+    norm = clip(parameters, most, None if whole_norm is None else whole_norm / scale.scale)
     finite = math.isfinite(norm)
     if finite:
         set_rate(optimizer, rate)
