@@ -17,6 +17,7 @@ from modelyard.train.conductor.machine import (
     Fence,
     Finished,
     Instruction,
+    Judged,
     Lost,
     Machine,
     Progress,
@@ -36,6 +37,7 @@ from modelyard.train.conductor.messages import (
     Next,
     Phase,
     Trouble,
+    Validated,
     Vote,
 )
 
@@ -52,6 +54,8 @@ class Worker:
     generation: Generation | None = None
     step: int = -1
     hung: bool = False
+    #: the generation and step of which it has a last word to say
+    last: tuple[int, int] | None = None
     lineage: int = 0
     #: which commits made its parameters: what must never differ between members
     history: tuple[tuple[int, int], ...] = ()
@@ -70,6 +74,8 @@ class Worker:
                 assert message.step == self.pending == self.applied
                 self.apply()
                 self.step = self.applied
+                if message.next is Next.STOP:
+                    self.last = (message.generation, self.applied)
                 if message.next is not Next.GO_ON:
                     self.generation = None
 
@@ -161,6 +167,10 @@ class World:
         self.happen(Lost(name))
 
     def vote(self, name: str) -> None:
+        worker = self.workers[name]
+        if worker.last is not None and not worker.hung:
+            self.happen(Said(name, Validated(*worker.last, 1.0, 5)))
+            return
         vote = self.workers[name].vote()
         if vote is not None and not self.workers[name].hung:
             self.happen(Said(name, vote))
@@ -389,14 +399,21 @@ ACTIONS = st.lists(
 
 
 @settings(max_examples=300)
-@given(ACTIONS, st.integers(1, 3), st.sampled_from([0, 5]))
+@given(
+    ACTIONS,
+    st.integers(1, 3),
+    st.sampled_from([0, 5]),
+    st.sampled_from([4, 40]),
+    st.booleans(),
+)
 def test_steps_are_committed_once_whatever_happens(
-    actions: list[tuple[str, int]], fewest: int, per_worker: int
+    actions: list[tuple[str, int]], fewest: int, per_worker: int, steps: int, validates: bool
 ) -> None:
     wanted = Settings(
         batch=BATCH,
         per_worker=per_worker,
-        steps=40,
+        steps=steps,
+        validates=validates,
         most=4,
         fewest=fewest,
         patience_seconds=0.2,
@@ -440,6 +457,55 @@ def test_steps_are_committed_once_whatever_happens(
     check(world)
     assert world.finished is not None
     assert world.finished.done
+    judged = [entry for entry in world.journal if isinstance(entry, Judged)]
+    assert len(judged) <= validates
+    assert all(entry.step == steps for entry in judged)
+
+
+def test_members_have_the_last_word_where_they_validate() -> None:
+    world = World(Settings(batch=BATCH, steps=2, most=2, validates=True))
+    world.join()
+    world.join()
+    number = world.machine.progress.generation
+    world.happen(Said("w1", Validated(number, 0, 5.0, 7)))
+    world.happen(Said("w2", Validated(number, 0, 5.0, 7)))
+    for _ in range(2):
+        world.vote("w1")
+        world.vote("w2")
+    assert world.finished is None
+    world.vote("w2")
+    assert world.finished is not None
+    judged = [entry for entry in world.journal if isinstance(entry, Judged)]
+    assert [(entry.step, entry.loss, entry.samples) for entry in judged] == [(0, 5.0, 7), (2, 1, 5)]
+
+
+def test_a_job_whose_members_die_while_they_validate_is_done() -> None:
+    world = World(Settings(batch=BATCH, steps=1, most=2, validates=True))
+    world.join()
+    world.join()
+    world.vote("w1")
+    world.vote("w2")
+    world.kill("w1")
+    assert world.finished is not None
+    assert world.finished.done
+
+
+def test_a_slow_validation_is_no_reason_to_be_left_behind() -> None:
+    world = World(Settings(batch=BATCH, steps=99, most=2))
+    world.join()
+    world.join()
+    for _ in range(20):
+        world.now += 0.01
+        world.vote("w1")
+        world.vote("w2")
+    number = world.machine.progress.generation
+    for phase, members in ((Phase.VALIDATING, 2), (Phase.COMPUTING, 1)):
+        for _ in range(100):
+            world.now += 0.1
+            world.happen(Said("w1", Beat(number, Phase.REDUCING)))
+            world.happen(Said("w2", Beat(number, phase)))
+            world.happen(Tick())
+        assert len(world.machine.members) == members
 
 
 def test_a_loss_that_is_no_number_is_told_as_none() -> None:

@@ -19,7 +19,7 @@ from typing import Self
 import msgspec
 
 from modelyard.errors import InputError
-from modelyard.train.conductor.machine import Began, Committed, Fence, Progress, RolledBack
+from modelyard.train.conductor.machine import Began, Committed, Fence, Judged, Progress, RolledBack
 
 SYNC_SECONDS = 1.0
 #: of a second in which members' work is told: steps have many members, and lines should be short
@@ -57,6 +57,17 @@ class GenerationLine(msgspec.Struct, frozen=True, tag="generation", tag_field="k
     at: float
 
 
+class ValidationLine(msgspec.Struct, frozen=True, tag="validation", tag_field="kind"):
+    """The loss of samples that nobody trains on, after so many steps; of two the later counts."""
+
+    step: int
+    generation: int
+    #: None when it was not a number
+    loss: float | None
+    samples: int
+    at: float
+
+
 class LeftBehindLine(msgspec.Struct, frozen=True, tag="left-behind", tag_field="kind"):
     """A worker that hung or was too slow; it is welcome when it comes again."""
 
@@ -65,8 +76,8 @@ class LeftBehindLine(msgspec.Struct, frozen=True, tag="left-behind", tag_field="
     at: float
 
 
-Line = CommitLine | BackLine | GenerationLine | LeftBehindLine
-Entry = Committed | RolledBack | Began | Fence
+Line = CommitLine | ValidationLine | BackLine | GenerationLine | LeftBehindLine
+Entry = Committed | Judged | RolledBack | Began | Fence
 
 
 class Journal:
@@ -181,6 +192,8 @@ def _line(entry: Entry) -> Line:
         return GenerationLine(entry.generation, entry.members, entry.why, at)
     if isinstance(entry, Fence):
         return LeftBehindLine(entry.worker, entry.why, at)
+    if isinstance(entry, Judged):
+        return ValidationLine(entry.step, entry.generation, entry.loss, entry.samples, at)
     return CommitLine(
         entry.step,
         entry.generation,

@@ -29,6 +29,7 @@ from modelyard.train.conductor.messages import (
     Peer,
     Phase,
     Trouble,
+    Validated,
     Vote,
 )
 
@@ -53,6 +54,8 @@ class Settings:
     per_worker: int = 0
     #: committed steps after which the job is done
     steps: int
+    #: whether members validate what they have trained, and have the last word after the last step
+    validates: bool = False
     #: with fewer workers training waits
     fewest: int = 1
     #: more than this wait as spares
@@ -158,7 +161,7 @@ class Said:
     """A member said something about the step."""
 
     worker: str
-    message: Vote | Trouble | Beat | Leave
+    message: Vote | Validated | Trouble | Beat | Leave
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,6 +202,16 @@ class Committed:
     values: Mapping[str, float] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    """To be written to the journal: the loss of held-out samples after so many steps."""
+
+    step: int
+    generation: int
+    loss: float | None
+    samples: int
+
+
 @dataclass(frozen=True, slots=True)
 class RolledBack:
     """All that knew later steps are gone: training goes on from an earlier one, a new lineage."""
@@ -232,7 +245,7 @@ class Finished:
     done: bool
 
 
-Instruction = Send | Committed | RolledBack | Began | Fence | Finished
+Instruction = Send | Committed | Judged | RolledBack | Began | Fence | Finished
 
 
 @dataclass(slots=True)
@@ -258,6 +271,8 @@ class Machine:
     _busy: deque[float] = field(default_factory=lambda: deque(maxlen=REMEMBERED_STEPS))
     _pauses: deque[float] = field(default_factory=lambda: deque(maxlen=REMEMBERED_PAUSES))
     _failures: int = 0
+    #: the step that was validated last, lest a repeated one be written twice
+    _validated: int = -1
     _finished: bool = False
 
     def __post_init__(self) -> None:
@@ -296,6 +311,8 @@ class Machine:
             return []
         if isinstance(message, Trouble):
             return list(self._trouble(event.worker, message, now))
+        if isinstance(message, Validated):
+            return list(self._judged_together(message))
         return list(self._voted(event.worker, message, now))
 
     # Who is there.
@@ -386,6 +403,10 @@ class Machine:
 
     def _regroup(self, now: float, why: str, *, back: bool = False) -> Iterator[Instruction]:
         """The next generation, of all who are there; only with `back` from an earlier step."""
+        if self._all_steps_done:
+            # Whoever was to validate them is lost: the steps are what counts.
+            yield from self._stop("all steps are done", done=True)
+            return
         self._votes.clear()
         yield from self._let_go(list(self._workers))
         chosen = self._chosen()
@@ -430,6 +451,7 @@ class Machine:
         return tuple((staying + others)[: self.settings.most])
 
     def _go_back(self, step: int) -> RolledBack:
+        self._validated = -1
         position = self.progress.position_of(step)
         self.progress = self.progress.after_back(step=step, position=position)
         return RolledBack(step, position)
@@ -472,17 +494,33 @@ class Machine:
             worker = self._workers[name]
             worker.hello = structs.replace(worker.hello, applied=step + 1)
             self._enter(worker, Phase.COMPUTING, now, again=True)
-        done = self.progress.step >= self.settings.steps
+        done = self._all_steps_done
         changes = self._chosen() != self._members or any(
             self._workers[name].leaving for name in self._members
         )
         following = Next.STOP if done else Next.REGROUP if changes else Next.GO_ON
         for name in self._members:
             yield Send(name, Commit(self.progress.generation, step, following))
-        if done:
+        if done and not self.settings.validates:
             yield from self._stop("all steps are done", done=True)
-        elif changes:
+        elif changes and not done:
             yield from self._regroup(now, "members change")
+
+    @property
+    def _all_steps_done(self) -> bool:
+        return self.progress.step >= self.settings.steps
+
+    def _judged_together(self, found: Validated) -> Iterator[Instruction]:
+        if found.step == self.progress.step != self._validated:
+            self._validated = found.step
+            yield Judged(
+                step=found.step,
+                generation=found.generation,
+                loss=found.loss,
+                samples=found.samples,
+            )
+            if self._all_steps_done:
+                yield from self._stop("all steps are done", done=True)
 
     def _stop(self, why: str, *, done: bool) -> Iterator[Instruction]:
         self._finished = True

@@ -20,6 +20,8 @@ class Phase(StrEnum):
     #: connecting the group or receiving the state of a peer
     GATHERING = "gathering"
     COMPUTING = "computing"
+    #: computing the loss of samples that nobody trains on, for as long as that takes
+    VALIDATING = "validating"
     #: waiting for others in a collective
     REDUCING = "reducing"
     #: has voted and waits for the outcome
@@ -68,6 +70,19 @@ class Vote(msgspec.Struct, frozen=True, tag="vote"):
     bytes_sent: int = 0
     #: whatever else was measured, each a mean over the worker's samples
     values: dict[str, float] = {}
+
+
+class Validated(msgspec.Struct, frozen=True, tag="validated"):
+    """What members have found together of the parameters that the step begins with.
+
+    All of them say it: whoever is heard first may be the last to stay.
+    """
+
+    generation: int
+    step: int
+    #: mean over the samples; None when it is not a number
+    loss: float | None
+    samples: int
 
 
 class Trouble(msgspec.Struct, frozen=True, tag="trouble"):
@@ -127,7 +142,7 @@ class Dismissed(msgspec.Struct, frozen=True, tag="dismissed"):
     again: bool
 
 
-FromWorker = Hello | Vote | Trouble | Beat | Leave
+FromWorker = Hello | Vote | Validated | Trouble | Beat | Leave
 FromConductor = Generation | Commit | Dismissed
 
 _encoder = msgspec.json.Encoder()

@@ -29,6 +29,7 @@ from modelyard.train.conductor.machine import (
     Fence,
     Finished,
     Instruction,
+    Judged,
     Lost,
     Machine,
     RolledBack,
@@ -162,7 +163,7 @@ class Server:
         if isinstance(instruction, Send):
             if (writer := self._writers.get(instruction.worker)) is not None:
                 writer.write(line(instruction.message))
-        elif isinstance(instruction, (Committed, RolledBack, Began)):
+        elif isinstance(instruction, (Committed, Judged, RolledBack, Began)):
             self._journal.write(instruction)
         elif isinstance(instruction, Fence):
             self._journal.write(instruction)
