@@ -33,6 +33,8 @@ class Facts:
     owner: str
     submitted: float
     form: Form
+    #: jobs of one model tell each other's speed and length
+    model: str = ""
     kinds: tuple[str, ...] = ()
     exclusive: bool = False
     #: how often it may fail by its own fault before it has failed for good

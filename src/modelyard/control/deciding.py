@@ -1,0 +1,165 @@
+"""From records to the policy's view, and from its decisions to events.
+
+The policy is the one that the simulator plays. What it knows of a job here comes from the records
+and from `LiveKnowledge`; the book is kept from round to round, so that a round with ten thousand
+waiting jobs costs what has changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from modelyard.control.knowledge import LiveKnowledge
+from modelyard.control.lifecycle.events import Decided
+from modelyard.control.lifecycle.job import Job
+from modelyard.control.lifecycle.machine import Lifecycle
+from modelyard.control.lifecycle.states import State
+from modelyard.schedule.finished import FinishedLog
+from modelyard.schedule.invariants import broken_rules
+from modelyard.schedule.jobs import IntArray, JobBook, JobCard, JobTable
+from modelyard.schedule.reference import seconds_done
+from modelyard.schedule.view import Policy, TenantView, View
+from modelyard.spec.allocation import Allocation, allocation, footprint
+from modelyard.spec.cluster import Cluster
+
+#: What is known of a job that the scheduler has not met yet.
+Introduce = Callable[[Job], LiveKnowledge]
+
+
+class PolicyBroke(Exception):
+    """A policy decided what the rules forbid; nothing of that decision is carried out."""
+
+
+@dataclass
+class Scheduler:
+    """One policy and its book of one cluster; another cluster needs another scheduler."""
+
+    policy: Policy
+    cluster: Cluster
+    introduce: Introduce
+    tenants: Mapping[str, TenantView] = field(default_factory=dict)
+    round_seconds: float = 60.0
+    restart_seconds: float = 30.0
+
+    def __post_init__(self) -> None:
+        self.book = JobBook(self.cluster.kinds)
+        self.knowledge: dict[str, LiveKnowledge] = {}
+        self._finished = FinishedLog()
+        #: records as they were when the book was last brought up to date
+        self._seen: dict[str, Job] = {}
+
+    def decide(self, lifecycle: Lifecycle, now: float) -> list[Decided]:
+        """What the policy gives to whom from now on; unchanged jobs are not named."""
+        view = self.view(lifecycle, now)
+        decisions = self.policy.decide(view)
+        if problems := broken_rules(view, decisions):
+            raise PolicyBroke(f"policy '{self.policy.name}': {problems[0]}")
+        return [
+            Decided(now, decision.job, self._parts(decision.allocation))
+            for decision in decisions
+            # Sharing a device between two jobs is not possible here yet.
+            if decision.allocation is None or decision.allocation.host is None
+        ]
+
+    def view(self, lifecycle: Lifecycle, now: float) -> View:
+        """Everything that the policy may know now."""
+        self._follow(lifecycle)
+        rows = [
+            self.book.row_of[job.id]
+            for job in lifecycle.jobs.values()
+            if job.state.placed or (job.state is State.WAITING and job.not_before <= now)
+        ]
+        available = self._available(lifecycle)
+        active = np.array(sorted(rows), dtype=np.int64)
+        free = available.copy()
+        for job in lifecycle.active.values():
+            if job.state.placed:
+                for node, count in job.parts:
+                    free[self.cluster.index[node]] -= count
+        return View(
+            now=now,
+            cluster=self.cluster,
+            jobs=JobTable(self.book, active, now),
+            available=available,
+            free=free,
+            tenants=self.tenants,
+            round_seconds=self.round_seconds,
+            restart_seconds=self.restart_seconds,
+            finished=self._finished.so_far(),
+        )
+
+    def _available(self, lifecycle: Lifecycle) -> IntArray:
+        counts = [
+            len(lifecycle.nodes[node.name].in_service()) if node.name in lifecycle.nodes else 0
+            for node in self.cluster.nodes
+        ]
+        return np.array(counts, dtype=np.int64)
+
+    def _follow(self, lifecycle: Lifecycle) -> None:
+        """Bring the book to what the records say."""
+        for name, job in lifecycle.jobs.items():
+            if self._seen.get(name) is not job:
+                self._enter(job)
+        for name in self._seen.keys() - lifecycle.jobs.keys():
+            row = self.book.row_of[name]
+            knowledge = self.knowledge.pop(name)
+            seconds = seconds_done(self.cluster, self.book.cards[row], knowledge)
+            self._finished.add(self.book, row, seconds)
+            self.book.held[row] = 0
+            self.book.allocations[row] = None
+            del self._seen[name]
+
+    def _enter(self, job: Job) -> None:
+        book = self.book
+        card = _card(job)
+        row = book.row_of.get(job.id)
+        if row is None:
+            self.knowledge[job.id] = self.introduce(job)
+            row = book.add(card, self.knowledge[job.id])
+        elif book.cards[row] != card:
+            book.cards[row] = card
+            book.devices[row], book.priority[row] = card.devices, card.priority
+        held = self._allocation(job)
+        book.allocations[row] = held
+        book.held[row] = held.devices if held else 0
+        book.since[row] = job.since
+        book.mark[row] = job.counted
+        book.service[row], book.run_seconds[row] = job.service, job.run_seconds
+        if job.first_start is not None:
+            book.first_start[row] = job.first_start
+        book.restarts[row] = max(job.attempt - 1, 0)
+        knowledge = self.knowledge[job.id]
+        knowledge.steps, knowledge.run_seconds = job.steps, job.run_seconds
+        if held is not None:
+            knowledge.placed(footprint(self.cluster, held))
+        self._seen[job.id] = job
+
+    def _allocation(self, job: Job) -> Allocation | None:
+        if not job.state.placed:
+            return None
+        return allocation((self.cluster.index[node], count) for node, count in job.parts)
+
+    def _parts(self, given: Allocation | None) -> tuple[tuple[str, int], ...]:
+        if given is None:
+            return ()
+        named = ((self.cluster.nodes[node].name, count) for node, count in given.parts)
+        return tuple(sorted(named))
+
+
+def _card(job: Job) -> JobCard:
+    facts = job.facts
+    return JobCard(
+        id=job.id,
+        submitted=facts.submitted,
+        devices=job.max_devices,
+        min_devices=job.min_devices,
+        max_devices=job.max_devices,
+        model=facts.model,
+        tenant=facts.tenant,
+        priority=job.priority,
+        exclusive=facts.exclusive,
+        kinds=facts.kinds,
+    )

@@ -1,0 +1,85 @@
+"""What is known of a live job's speed and progress: foreseen at its submission, then measured."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+from modelyard.spec.allocation import Footprint
+from modelyard.speed.curve import CurveSpeed
+from modelyard.speed.fixed import FixedSpeed
+from modelyard.speed.model import Observation, SpeedModel
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate:
+    """What was foreseen of a job when it was submitted. None is what nobody could say."""
+
+    #: steps in all
+    steps: float | None = None
+    #: steps per second by devices, rising
+    curve: tuple[tuple[int, float], ...] = ()
+    #: seconds that it runs, as its owner said
+    seconds: float | None = None
+
+
+@dataclass(slots=True)
+class LiveKnowledge:
+    """One job. Work is counted in steps, or in seconds where it has none."""
+
+    estimate: Estimate
+    min_devices: int
+    steps: float = 0.0
+    run_seconds: float = 0.0
+    _seen: dict[Footprint, Observation] = field(default_factory=dict)
+    _largest: int = 0
+    _belief: SpeedModel | None = None
+
+    @property
+    def done(self) -> float:
+        return self.steps if self.estimate.curve else self.run_seconds
+
+    @property
+    def left(self) -> float:
+        """As far as anybody said; what is overdue goes on for as long again as it ran."""
+        whole = self.estimate.steps if self.estimate.curve else self.estimate.seconds
+        if whole is None or whole <= self.done:
+            return max(self.done, 1.0)
+        return whole - self.done
+
+    @property
+    def fraction(self) -> float:
+        return self.done / (self.done + self.left)
+
+    @property
+    def belief(self) -> SpeedModel:
+        if self._belief is None:
+            first: SpeedModel = (
+                CurveSpeed(self.estimate.curve)
+                if self.estimate.curve
+                else FixedSpeed(self.min_devices)
+            )
+            self._belief = first.refit(tuple(self._seen.values())) if self._seen else first
+        return self._belief
+
+    @property
+    def truth(self) -> SpeedModel:
+        """Nobody knows it of a live job."""
+        return self.belief
+
+    def remaining(self, at: Footprint) -> float:
+        goodput = self.belief.goodput(at)
+        return self.left / goodput if goodput > 0.0 else math.inf
+
+    def largest_tried(self) -> int:
+        return self._largest
+
+    def placed(self, at: Footprint) -> None:
+        """It has run on this footprint."""
+        self._largest = max(self._largest, at.devices)
+
+    def measured(self, seen: Observation) -> None:
+        """The last word on a footprint's step time counts."""
+        if self.estimate.curve and self._seen.get(seen.at) != seen:
+            self._seen[seen.at] = seen
+            self._belief = None

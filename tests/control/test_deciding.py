@@ -1,0 +1,144 @@
+"""The policies of the simulator, deciding over live records."""
+
+from __future__ import annotations
+
+import pytest
+
+from modelyard.control.deciding import Scheduler
+from modelyard.control.knowledge import Estimate, LiveKnowledge
+from modelyard.control.lifecycle.events import NodeSeen, Progressed, Submitted
+from modelyard.control.lifecycle.invariants import violations
+from modelyard.control.lifecycle.job import Facts, Form, Job
+from modelyard.control.lifecycle.machine import Lifecycle
+from modelyard.control.lifecycle.node import NodeRecord
+from modelyard.control.lifecycle.states import State
+from modelyard.control.loop import Loop
+from modelyard.engines.interface import Task, TaskName
+from modelyard.schedule.explain import explain
+from modelyard.schedule.registry import policy as make_policy
+from modelyard.spec.allocation import Footprint
+from modelyard.spec.cluster import uniform_cluster
+from modelyard.speed.model import Observation
+
+from .fault_world import MemoryLedger, SimulatedEngine
+
+CLUSTER = uniform_cluster(2, 4, kind="cpu")
+CURVE = ((1, 1.0), (2, 1.8), (4, 3.0), (8, 4.0))
+
+
+def a_job(number: int, *, form: Form, devices: tuple[int, int], at: float = 0.0) -> Job:
+    facts = Facts(
+        id=f"j{number}", name="x", tenant="t", owner="ann", submitted=at, form=form, model="gpt"
+    )
+    return Job(facts=facts, min_devices=devices[0], max_devices=devices[1], since=at)
+
+
+def introduced(job: Job) -> LiveKnowledge:
+    estimate = Estimate(steps=50.0, curve=CURVE) if job.elastic else Estimate()
+    return LiveKnowledge(estimate, job.min_devices)
+
+
+def recipe(job: Job, slot: object, name: TaskName) -> Task:
+    return Task(name=name, node=slot.node, argv=("x",), folder="/", devices=slot.devices)
+
+
+def new_scheduler(policy: str) -> Scheduler:
+    return Scheduler(make_policy(policy), CLUSTER, introduced, round_seconds=5.0)
+
+
+def play(policy: str) -> tuple[MemoryLedger, float]:
+    """Twelve jobs on eight devices to their end, in simulated time."""
+    engine, ledger = SimulatedEngine(), MemoryLedger(term=1)
+    scheduler = new_scheduler(policy)
+    loop = Loop(
+        lifecycle=Lifecycle(),
+        ledger=ledger,
+        engine=engine,
+        recipe=recipe,
+        decide=scheduler.decide,
+        term=1,
+    )
+    nodes = [NodeRecord(name=one.name, kind="cpu", devices=4) for one in CLUSTER.nodes]
+    loop.note(NodeSeen(0.0, node) for node in nodes)
+    work = {}
+    for number in range(12):
+        form = Form.ELASTIC if number % 3 else Form.COMMAND
+        devices = (1, 4) if form is Form.ELASTIC else (1 + number % 4,) * 2
+        loop.note([Submitted(0.0, a_job(number, form=form, devices=devices))])
+        work[f"j{number}"] = 50.0
+    for second in range(1, 2_000):
+        engine.now = float(second)
+        for living in list(engine.living()):
+            name = living.task.name
+            if living.stopping is not None:
+                engine.end(living, code=0)
+            elif name.role != "conductor":
+                work[name.job] -= 1.0 / (1 if name.job in ("j1", "j2") else 2)
+                if work[name.job] <= 0.0 and "conductor" not in name.role:
+                    engine.end(living, code=0)
+            elif work[name.job] <= 0.0:
+                engine.end(living, code=0)
+        for job in list(loop.lifecycle.active.values()):
+            if job.elastic:
+                loop.note([Progressed(engine.now, job.id, int(50 - work[job.id]))])
+        loop.look(engine.now)
+        if second % 5 == 0:
+            loop.place(engine.now)
+        loop.act(engine.now)
+        assert not list(violations(loop.lifecycle.jobs, loop.lifecycle.nodes))
+        assert not engine.wrong
+        if not loop.lifecycle.jobs:
+            return ledger, engine.now
+    raise AssertionError(f"never over: {loop.lifecycle.jobs}")
+
+
+@pytest.mark.parametrize("policy", ["fifo", "srtf", "tiresias-las", "pollux", "sia", "yard"])
+def test_every_job_ends_under_every_kind_of_policy(policy: str) -> None:
+    ledger, _ = play(policy)
+    assert {job.state for job in ledger.jobs.values()} == {State.SUCCEEDED}
+    assert all(job.service > 0.0 for job in ledger.jobs.values())
+
+
+def test_a_restarted_server_decides_the_same() -> None:
+    lifecycle, scheduler = Lifecycle(), new_scheduler("yard")
+    for node in CLUSTER.nodes:
+        lifecycle.apply(
+            lifecycle.handle(NodeSeen(0.0, NodeRecord(name=node.name, kind="cpu", devices=4)))
+        )
+    for number in range(6):
+        job = a_job(number, form=Form.ELASTIC, devices=(1, 4), at=float(number))
+        lifecycle.apply(lifecycle.handle(Submitted(float(number), job)))
+        for decided in scheduler.decide(lifecycle, 10.0 * number + 10.0):
+            lifecycle.apply(lifecycle.handle(decided))
+    assert scheduler.decide(lifecycle, 70.0) == new_scheduler("yard").decide(lifecycle, 70.0)
+
+
+def test_waiting_jobs_are_explained_from_live_records() -> None:
+    lifecycle, scheduler = Lifecycle(), new_scheduler("fifo")
+    node = CLUSTER.nodes[0]
+    lifecycle.apply(
+        lifecycle.handle(NodeSeen(0.0, NodeRecord(name=node.name, kind="cpu", devices=4)))
+    )
+    for number in range(3):
+        job = a_job(number, form=Form.COMMAND, devices=(3, 3))
+        lifecycle.apply(lifecycle.handle(Submitted(0.0, job)))
+    for decided in scheduler.decide(lifecycle, 1.0):
+        lifecycle.apply(lifecycle.handle(decided))
+    found = explain(scheduler.view(lifecycle, 2.0), scheduler.policy)
+    assert set(found) == {"j1", "j2"}
+    assert "device" in found["j1"].sentence()
+
+
+def test_measured_steps_correct_what_was_foreseen() -> None:
+    known = LiveKnowledge(Estimate(steps=100.0, curve=CURVE), 1)
+    at = Footprint("cpu", (2,))
+    assert known.remaining(at) == pytest.approx(100.0 / 1.8)
+    known.measured(Observation(at, 1.0))
+    known.steps = 40.0
+    assert known.remaining(at) == pytest.approx(60.0)
+    assert known.fraction == pytest.approx(0.4)
+
+
+def test_overdue_jobs_go_on_for_as_long_again() -> None:
+    known = LiveKnowledge(Estimate(seconds=10.0), 1, run_seconds=25.0)
+    assert (known.done, known.left, known.fraction) == (25.0, 25.0, 0.5)
