@@ -71,3 +71,29 @@ lease = Table(
     Column("address", String(400), nullable=False),
     Column("until", Double, nullable=False),
 )
+
+#: who may call, by the hash of what they show
+tokens = Table(
+    "tokens",
+    metadata,
+    Column("digest", String(64), primary_key=True),
+    #: the first letters, by which people tell tokens apart
+    Column("hint", String(16), nullable=False),
+    Column("user", String(200), nullable=False),
+    Column("tenant", String(200), nullable=False),
+    Column("role", String(32), nullable=False),
+    Column("made", Double, nullable=False),
+)
+
+#: every call that changed something or was refused
+audit = Table(
+    "audit",
+    metadata,
+    Column("number", _NUMBER, primary_key=True, autoincrement=True),
+    Column("at", Double, nullable=False),
+    Column("user", String(200), nullable=False),
+    Column("tenant", String(200), nullable=False),
+    Column("call", String(400), nullable=False),
+    Column("status", Integer, nullable=False),
+    Column("detail", Text, nullable=False, server_default=text("''")),
+)

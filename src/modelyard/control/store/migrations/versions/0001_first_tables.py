@@ -1,4 +1,4 @@
-"""Jobs, nodes, the log and the lease."""
+"""Jobs, nodes, the log, the lease, tokens and the audit."""
 
 from __future__ import annotations
 
@@ -52,4 +52,23 @@ def upgrade() -> None:
         sa.Column("holder", sa.String(200), nullable=False),
         sa.Column("address", sa.String(400), nullable=False),
         sa.Column("until", sa.Double, nullable=False),
+    )
+    op.create_table(
+        "tokens",
+        sa.Column("digest", sa.String(64), primary_key=True),
+        sa.Column("hint", sa.String(16), nullable=False),
+        sa.Column("user", sa.String(200), nullable=False),
+        sa.Column("tenant", sa.String(200), nullable=False),
+        sa.Column("role", sa.String(32), nullable=False),
+        sa.Column("made", sa.Double, nullable=False),
+    )
+    op.create_table(
+        "audit",
+        sa.Column("number", NUMBER, primary_key=True, autoincrement=True),
+        sa.Column("at", sa.Double, nullable=False),
+        sa.Column("user", sa.String(200), nullable=False),
+        sa.Column("tenant", sa.String(200), nullable=False),
+        sa.Column("call", sa.String(400), nullable=False),
+        sa.Column("status", sa.Integer, nullable=False),
+        sa.Column("detail", sa.Text, nullable=False, server_default=sa.text("''")),
     )

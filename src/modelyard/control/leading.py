@@ -1,0 +1,272 @@
+"""The thread that leads a yard: everything that changes records happens in it, one after another.
+
+    ask ──▶ queue ──▶ consider, consider, … settle ──▶ answers
+                      look · place · act
+
+Requests that wait together are written together, so that a busy yard pays for few commits. A server
+that does not lead waits for the lease; one that loses it, or whose database fails, drops everything
+that it believed and begins anew from what is written.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+
+from sqlalchemy.exc import SQLAlchemyError
+
+from modelyard.control.lifecycle.events import Event
+from modelyard.control.lifecycle.machine import Lifecycle, Outcome
+from modelyard.control.loop import Decide, Loop, Recipe
+from modelyard.control.store import lease
+from modelyard.control.store.store import Store
+from modelyard.engines.interface import Engine, Superseded
+from modelyard.errors import YardError
+
+log = logging.getLogger(__name__)
+
+
+class NotNow(YardError):
+    """The yard cannot take this at the moment; nothing of it was done."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pace:
+    """How often things are done, in seconds."""
+
+    #: the longest time between two looks at the engine
+    look: float = 0.25
+    #: the shortest and the longest time between two decisions; only news shortens the longest
+    decide_after_news: float = 0.5
+    decide: float = 5.0
+    #: before another try after the database or the lease failed
+    retry: float = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    events: Callable[[Lifecycle, float], Sequence[Event]]
+    specs: dict[str, str]
+    answer: Future[list[Outcome]]
+
+
+class Clock:
+    """Seconds since 1970 that never jump, whatever is done to the machine's clock meanwhile."""
+
+    def __init__(self) -> None:
+        self._offset = time.time() - time.monotonic()
+
+    def __call__(self) -> float:
+        return time.monotonic() + self._offset
+
+
+class _Ledger:
+    """The store, with the specs of jobs that are about to be written for the first time."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.specs: dict[str, str] = {}
+
+    def write(self, outcomes: Sequence[Outcome], *, term: int) -> None:
+        self._store.write(outcomes, term=term, specs=self.specs)
+        self.specs = {}
+
+
+class Leading:
+    """One server's wish to lead; start it, ask it, stop it."""
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        engine: Engine,
+        recipe: Recipe,
+        deciding: Callable[[Lifecycle], Decide],
+        watch: Callable[[Lifecycle, float], Sequence[Event]],
+        holder: str,
+        address: str,
+        pace: Pace | None = None,
+        grace_seconds: float = 30.0,
+    ) -> None:
+        """`deciding` makes the policy's part anew whenever this server begins to lead; `watch`
+        gives news of running jobs.
+        """
+        self._store, self._engine, self._recipe = store, engine, recipe
+        self._deciding, self._watch = deciding, watch
+        self._holder, self._address = holder, address
+        self._pace = pace or Pace()
+        self._grace_seconds = grace_seconds
+        self._clock = Clock()
+        self._asked: queue.Queue[_Asked | None] = queue.Queue()
+        self._stopping = threading.Event()
+        self._leads = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="leading", daemon=True)
+        self.lifecycle: Lifecycle | None = None
+        self.decide: Decide | None = None
+
+    @property
+    def leads(self) -> bool:
+        return self._leads.is_set()
+
+    @property
+    def now(self) -> float:
+        return self._clock()
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop leading and let another server lead at once; running jobs do not notice."""
+        self._stopping.set()
+        self._asked.put(None)
+        self._thread.join()
+
+    def ask(
+        self,
+        events: Callable[[Lifecycle, float], Sequence[Event]],
+        specs: dict[str, str] | None = None,
+    ) -> Future[list[Outcome]]:
+        """Let some events happen, all or none of them; the answer comes when they are durable.
+
+        It fails with `NotPossible` when one is refused, and with `NotNow` when this server does
+        not lead or cannot write.
+        """
+        asked = _Asked(events, specs or {}, Future())
+        if not self.leads:
+            asked.answer.set_exception(_not_leading())
+        else:
+            self._asked.put(asked)
+        return asked.answer
+
+    # The thread.
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            term = None
+            try:
+                term = lease.take(self._store.database, holder=self._holder, address=self._address)
+                if term is not None:
+                    self._lead(term)
+            except Superseded:
+                log.warning("another server leads from now on")
+                term = None
+            except SQLAlchemyError as error:
+                log.error("the database failed: %s", str(error).splitlines()[0])
+            except Exception:
+                log.exception("leading failed; it begins anew")
+            finally:
+                self._leads.clear()
+                self._refuse_all()
+            if not self._stopping.is_set():
+                self._stopping.wait(self._pace.retry)
+            elif term is not None:
+                self._release(term)
+
+    def _release(self, term: int) -> None:
+        try:
+            lease.release(self._store.database, term)
+        except SQLAlchemyError:
+            log.warning("the lease could not be given back; it ends by itself")
+
+    def _lead(self, term: int) -> None:
+        lifecycle, ledger = self._store.load(), _Ledger(self._store)
+        self.lifecycle, self.decide = lifecycle, self._deciding(lifecycle)
+        loop = Loop(
+            lifecycle=lifecycle,
+            ledger=ledger,
+            engine=self._engine,
+            recipe=self._recipe,
+            decide=self.decide,
+            term=term,
+            grace_seconds=self._grace_seconds,
+        )
+        log.info("leads in term %d with %d unfinished jobs", term, len(lifecycle.jobs))
+        self._leads.set()
+        renewed = decided = -1e9
+        news = True
+        while not self._stopping.is_set():
+            now = self._clock()
+            if now - renewed > lease.LEASE_SECONDS / 3:
+                lease.renew(self._store.database, term)
+                renewed = now
+            news |= self._answer(loop, ledger)
+            before = len(loop.lifecycle.active), _states(loop.lifecycle)
+            loop.note(self._watch(lifecycle, now))
+            loop.look(now)
+            news |= (len(loop.lifecycle.active), _states(loop.lifecycle)) != before
+            since = now - decided
+            if since > (self._pace.decide_after_news if news else self._pace.decide):
+                loop.place(now)
+                decided, news = now, False
+            loop.act(now)
+
+    def _answer(self, loop: Loop, ledger: _Ledger) -> bool:
+        """Wait for requests for a while, and answer all that are there; whether there were any."""
+        batch = self._taken()
+        considered: list[tuple[_Asked, list[Outcome]]] = []
+        for asked in batch:
+            try:
+                outcomes = _all_or_none(loop, asked, self._clock())
+            except YardError as error:
+                asked.answer.set_exception(error)
+                continue
+            ledger.specs.update(asked.specs)
+            considered.append((asked, outcomes))
+        try:
+            loop.settle()
+        except Exception as error:
+            for asked, _ in considered:
+                asked.answer.set_exception(_unwritten(error))
+            raise
+        for asked, outcomes in considered:
+            asked.answer.set_result(outcomes)
+        return bool(considered)
+
+    def _taken(self) -> list[_Asked]:
+        """Requests that wait; when there are none, the first one to come within a look."""
+        found = []
+        try:
+            first = self._asked.get(timeout=self._pace.look)
+            while True:
+                if first is not None:
+                    found.append(first)
+                first = self._asked.get_nowait()
+        except queue.Empty:
+            return found
+
+    def _refuse_all(self) -> None:
+        while True:
+            try:
+                asked = self._asked.get_nowait()
+            except queue.Empty:
+                return
+            if asked is not None:
+                asked.answer.set_exception(_not_leading())
+
+
+def _all_or_none(loop: Loop, asked: _Asked, now: float) -> list[Outcome]:
+    """Consider every event of a request; only the first one may be refused.
+
+    Requests have one event, or several that cannot be refused once the first was not.
+    """
+    return [loop.consider(event) for event in asked.events(loop.lifecycle, now)]
+
+
+def _states(lifecycle: Lifecycle) -> tuple[object, ...]:
+    return tuple((job.state, job.devices) for job in lifecycle.active.values())
+
+
+def _not_leading() -> NotNow:
+    return NotNow("this server does not lead at the moment", fix="try again in a few seconds")
+
+
+def _unwritten(error: Exception) -> NotNow:
+    if isinstance(error, Superseded):
+        return _not_leading()
+    what = f"the yard's database cannot be written: {str(error).splitlines()[0]}"
+    return NotNow(what, fix="make space or start the database, and try again")

@@ -1,0 +1,119 @@
+"""Who may call, and who did. A token itself is never kept: only its hash, and its first letters."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from dataclasses import dataclass
+from enum import StrEnum
+
+from sqlalchemy import Engine, delete, select
+
+from modelyard.control.store.tables import audit, tokens
+
+PREFIX = "yard_"
+HINT_LETTERS = len(PREFIX) + 4
+
+
+class Role(StrEnum):
+    """What a caller may do."""
+
+    #: everything, in every tenant: nodes, tokens, other people's jobs
+    ADMIN = "admin"
+    #: submit jobs of its tenant, and pause, resume, resize and cancel them
+    MEMBER = "member"
+    #: look at jobs of its tenant
+    VIEWER = "viewer"
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Somebody whose token is known."""
+
+    user: str
+    tenant: str
+    role: Role
+
+    @property
+    def scope(self) -> str | None:
+        """The tenant whose jobs are to be seen; None for all."""
+        return None if self.role is Role.ADMIN else self.tenant
+
+    def may_see(self, tenant: str) -> bool:
+        return self.role is Role.ADMIN or tenant == self.tenant
+
+    def may_change(self, tenant: str) -> bool:
+        return self.role is not Role.VIEWER and self.may_see(tenant)
+
+
+@dataclass(frozen=True, slots=True)
+class Issued:
+    """A token as people see it in a list."""
+
+    hint: str
+    caller: Caller
+    made: float
+
+
+def issue(database: Engine, caller: Caller, *, at: float) -> str:
+    """A new token for a caller; it is shown once and cannot be had again."""
+    token = PREFIX + secrets.token_urlsafe(32)
+    with database.begin() as connection:
+        connection.execute(
+            tokens.insert().values(
+                digest=_digest(token),
+                hint=token[:HINT_LETTERS],
+                user=caller.user,
+                tenant=caller.tenant,
+                role=caller.role,
+                made=at,
+            )
+        )
+    return token
+
+
+def recognise(database: Engine, token: str) -> Caller | None:
+    """Whose token it is; None for nobody's."""
+    asked = select(tokens).where(tokens.c.digest == _digest(token))
+    with database.connect().execution_options(reads=True) as connection:
+        row = connection.execute(asked).one_or_none()
+    return Caller(row.user, row.tenant, Role(row.role)) if row else None
+
+
+def issued(database: Engine) -> list[Issued]:
+    """All tokens that are valid, the oldest first."""
+    with database.connect().execution_options(reads=True) as connection:
+        rows = connection.execute(select(tokens).order_by(tokens.c.made)).all()
+    return [
+        Issued(row.hint, Caller(row.user, row.tenant, Role(row.role)), row.made) for row in rows
+    ]
+
+
+def revoke(database: Engine, hint: str) -> int:
+    """Make tokens that begin so invalid; how many there were."""
+    if len(hint) < HINT_LETTERS:
+        return 0
+    with database.begin() as connection:
+        gone = connection.execute(delete(tokens).where(tokens.c.hint == hint[:HINT_LETTERS]))
+        return gone.rowcount
+
+
+def note_call(
+    database: Engine, *, at: float, caller: Caller | None, call: str, status: int, detail: str = ""
+) -> None:
+    """Keep who called what, and how it ended."""
+    with database.begin() as connection:
+        connection.execute(
+            audit.insert().values(
+                at=at,
+                user=caller.user if caller else "",
+                tenant=caller.tenant if caller else "",
+                call=call[:400],
+                status=status,
+                detail=detail[:2_000],
+            )
+        )
+
+
+def _digest(token: str) -> str:
+    return hashlib.sha256(token.encode()).hexdigest()
