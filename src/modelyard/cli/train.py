@@ -60,13 +60,24 @@ def train(
     if steps is not None:
         job = job.model_copy(update={"steps": steps})
     _need_torch()
-    count = workers or min(job.devices.max, os.cpu_count() or 1)
+    count = workers or _usual_workers(job)
     _check(job, job_file.parent, count)
     folder = out or job_file.parent / f"{job.name}-run"
     with _supervisor(job, job_file, folder, count, threads) as supervisor:
         report = watch(supervisor, job, quiet=output == "json")
     if output == "json":
         print_json(report)
+
+
+def _places(job: JobSpec) -> int:
+    """Processes of one replica."""
+    return job.train.parallel.places if job.train is not None else 1
+
+
+def _usual_workers(job: JobSpec) -> int:
+    """As many whole replicas as there are devices for, but at least one."""
+    places = _places(job)
+    return max(min(job.devices.max, os.cpu_count() or 1) // places, 1) * places
 
 
 def _check(job: JobSpec, folder: Path, workers: int) -> None:
@@ -96,12 +107,13 @@ def _supervisor(
     assert job.steps is not None
     train = job.train or TrainSpec()
     checkpoints = train.checkpoints.to or str((folder / "checkpoints").resolve())
+    replicas = workers // train.parallel.places
     settings = Settings(
         batch=job.batch,
         per_worker=train.batch_scaling.per_worker or 0,
         steps=job.steps,
-        fewest=min(job.devices.min, workers),
-        most=workers,
+        fewest=min(-(-job.devices.min // train.parallel.places), replicas),
+        most=replicas,
         stall_seconds=train.stall,
         after_generation=next_generation(checkpoints) - 1,
     )
@@ -121,10 +133,12 @@ def _supervisor(
 
     apart, written = asynchronous(train), job.script is None
     entry = "asynchronous.job" if apart else "job" if written else "script_job"
+    if workers > replicas:
+        entry = "replica.job"
     return Supervisor(
         folder,
         settings,
-        workers=workers,
+        workers=replicas,
         entry=f"modelyard.train.{entry}:work",
         argument=told,
         conductor="modelyard.train.asynchronous.server" if apart else CONDUCTOR,

@@ -9,6 +9,7 @@ from typing import Self
 from pydantic import BaseModel, Field, model_validator
 
 from modelyard.spec.fields import SPEC_CONFIG, Count, Flag, Number, Seconds, Text, WholeNumber
+from modelyard.spec.layout import Recompute
 from modelyard.spec.problems import Inconsistent
 from modelyard.spec.training_course import (
     AdaptiveSpec,
@@ -17,6 +18,7 @@ from modelyard.spec.training_course import (
     wrong_combinations,
 )
 from modelyard.spec.training_data import DataSources
+from modelyard.spec.training_parallel import ParallelSpec, wrong_parallel
 
 
 class Schedule(StrEnum):
@@ -111,6 +113,13 @@ class TrainSpec(BaseModel):
     aggregate: AggregateSpec = Field(
         default=AggregateSpec(), description="how workers train together"
     )
+    parallel: ParallelSpec = Field(
+        default=ParallelSpec(), description="how one replica is divided over processes"
+    )
+    recompute: Recompute = Field(
+        default=Recompute.NONE,
+        description="activations computed again in the backward pass: none, selective or full",
+    )
     batch_scaling: BatchScalingSpec = Field(
         default=BatchScalingSpec(), description="the batch when the number of workers changes"
     )
@@ -129,6 +138,6 @@ class TrainSpec(BaseModel):
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
-        if found := list(wrong_combinations(self)):
+        if found := [*wrong_combinations(self), *wrong_parallel(self)]:
             raise Inconsistent(found)
         return self

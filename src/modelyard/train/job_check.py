@@ -20,6 +20,7 @@ from modelyard.train.models.hugging_face import HuggingFace, Objective
 from modelyard.train.models.multitask import MultiTask, TaskKind
 from modelyard.train.models.registry import HIDDEN_MARKOV, shape_of
 from modelyard.train.optimise.choose import OptimiserSettings, optimizer_for
+from modelyard.train.replica.places import division_of, replicas_of
 from modelyard.train.steering import schedule_of
 
 #: ways that sum over all members without leaving anything out
@@ -35,6 +36,7 @@ def check(job: JobSpec, folder: Path, *, workers: int | None = None) -> None:
         train = job.train
         _gather(problems, lambda: _together(train))
         _gather(problems, lambda: schedule_of(train, job.steps) if job.steps else None)
+        _gather(problems, lambda: _replicas(train, workers))
     if job.batch is not None and workers is not None and job.batch < workers:
         what = f"a batch of {job.batch} samples does not divide among {workers} workers"
         problems.append(Problem(what, "write a larger 'batch', or use fewer workers"))
@@ -49,6 +51,13 @@ def _gather(problems: list[Problem], call: Callable[[], object]) -> None:
         call()
     except InputError as error:
         problems.extend(error.problems)
+
+
+def _replicas(train: TrainSpec, workers: int | None) -> None:
+    """Whether so many processes make whole replicas."""
+    division = division_of(train.parallel)
+    if workers is not None:
+        replicas_of(workers, division)
 
 
 def _together(train: TrainSpec) -> None:

@@ -52,6 +52,8 @@ DESCRIPTION_BYTES = 4 << 20
 MOST_ATTEMPTS = 3
 
 Warn = Callable[[str], None]
+#: of a tensor and the path that leads to it
+Owned = Callable[[str, torch.Tensor], bool]
 
 
 class Written(msgspec.Struct, frozen=True, tag="written", tag_field="kind"):
@@ -164,15 +166,17 @@ class Snapshots:
         position: int,
         writer: int = 0,
         writers: int = 1,
+        owned: Owned | None = None,
     ) -> bool:
         """Copy a state and have it written; False, with a warning, when that is not possible now.
 
         With several writers each calls this with its own number, and the checkpoint is there when
-        all have written their share.
+        all have written their share. `owned` says which tensors this one is to write its part of;
+        without it writers divide among themselves what all of them hold.
         """
         about = About(job=self.job, step=step, generation=generation, position=position)
         try:
-            node, parts = _parts(tree, writer, writers)
+            node, parts = _parts(tree, writer, writers, owned)
             offsets, size = _layout(parts)
             index = self._free_buffer(size)
             if index is None:
@@ -363,8 +367,8 @@ def restore_latest(
 ) -> Restored | None:
     """The newest state that was kept whole, None when there is none.
 
-    Tensors that `like`, a tree of the same form, holds as distributed tensors are read as this
-    worker's part of them, whatever the division in which they were written.
+    With `like`, a tree of the same form, only what it holds is read; and of what it holds as
+    distributed tensors this worker's part, whatever the division in which they were written.
     """
     store = open_store(place, options) if isinstance(place, (str, Path)) else place
     models: dict[str, object] = {}
@@ -376,6 +380,8 @@ def restore_latest(
         wanted: list[Wanted] = []
         for name, stored in checkpoint.manifest.tensors.items():
             model = models.get(name)
+            if like is not None and model is None:
+                continue
             tensor, box, words = empty_like_stored(
                 name,
                 stored.dtype,
@@ -385,7 +391,7 @@ def restore_latest(
             tensors[name] = tensor
             wanted.append(Wanted(name, box, words))
         checkpoint.fill(wanted)
-        tree = rebuild(checkpoint.manifest.tree, tensors.__getitem__)
+        tree = rebuild(checkpoint.manifest.tree, tensors.get)
         return Restored(about=checkpoint.about, tree=tree, where=checkpoint.where)
 
     say = warn or logging.getLogger("modelyard.snapshots").warning
@@ -398,18 +404,20 @@ def next_generation(place: str | Path, options: StoreOptions | None = None) -> i
     return max((version.generation for version in found), default=0) + 1
 
 
-def _parts(tree: object, writer: int, writers: int) -> tuple[Node, list[LocalPart]]:
+def _parts(
+    tree: object, writer: int, writers: int, owned: Owned | None = None
+) -> tuple[Node, list[LocalPart]]:
     if not 0 <= writer < writers:
         what = f"there is no writer {writer} among {writers}"
         raise InputError(what, fix="number the writers from 0")
     node, tensors = describe(tree, lambda value: isinstance(value, torch.Tensor))
     parts = []
     for name, tensor in tensors:
-        if isinstance(tensor, torch.Tensor):
+        if isinstance(tensor, torch.Tensor) and (owned is None or owned(name, tensor)):
             part = local_part(name, tensor)
             if part is not None:
                 parts.append(part)
-    return node, divide(parts, writer, writers)
+    return node, divide(parts, writer, writers) if owned is None else parts
 
 
 def _layout(parts: list[LocalPart]) -> tuple[list[int], int]:

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch.distributed.tensor import DTensor, Replicate, Shard
 from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
+from torch.distributed.tensor.placement_types import _StridedShard
 
 from modelyard.errors import YardError
 from modelyard.keep.slices import ITEM_BYTES, Box, Shape, Words, whole
@@ -118,7 +119,9 @@ def _words(tensor: torch.Tensor) -> Words:
 
 def _box(name: str, tensor: DTensor) -> Box:
     for placement in tensor.placements:
-        if not isinstance(placement, (Replicate, Shard)):
+        # Strided is what FSDP makes of a matrix that tensor parallelism has cut already: a part of
+        # a part, and so a box as well.
+        if not isinstance(placement, (Replicate, Shard, _StridedShard)):
             what = f"'{name}' is divided in a way that cannot be kept: {placement}"
             raise YardError(what, fix="redistribute it to shards or replicas first")
     shape, start = compute_local_shape_and_global_offset(

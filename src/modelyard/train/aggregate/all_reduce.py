@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -27,6 +27,8 @@ from modelyard.train.optimise.norms import norm_of
 
 #: Smaller ones pay for latency, larger ones leave too late to overlap.
 BUCKET_BYTES = 8 * 1024 * 1024
+
+_Tensor = TypeVar("_Tensor", bound=torch.Tensor)
 
 
 @dataclass(slots=True)
@@ -65,7 +67,7 @@ class AllReduce:
     def attach(self, trained: Trained) -> None:
         """Buckets in the reverse order of the parameters: about that in which gradients come."""
         self._trained = trained
-        for chosen in _grouped(reversed(trained.parameters())):
+        for chosen in grouped(reversed(trained.parameters())):
             for parameter in chosen:
                 self._bucket_of[parameter] = len(self._buckets)
                 parameter.register_post_accumulate_grad_hook(self._arrived)
@@ -182,20 +184,17 @@ class AllReduce:
             self._trouble = error
 
 
-def _grouped(parameters: Iterable[torch.nn.Parameter]) -> Iterable[list[torch.nn.Parameter]]:
-    """Parameters of one type and device together, up to the size of a bucket."""
-    chosen: list[torch.nn.Parameter] = []
+def grouped(tensors: Iterable[_Tensor]) -> Iterable[list[_Tensor]]:
+    """Tensors of one type and device together, up to the size of a bucket."""
+    chosen: list[_Tensor] = []
     taken = 0
-    for parameter in parameters:
-        size = parameter.numel() * parameter.element_size()
-        differs = chosen and (parameter.dtype, parameter.device) != (
-            chosen[0].dtype,
-            chosen[0].device,
-        )
+    for tensor in tensors:
+        size = tensor.numel() * tensor.element_size()
+        differs = chosen and (tensor.dtype, tensor.device) != (chosen[0].dtype, chosen[0].device)
         if chosen and (differs or taken + size > BUCKET_BYTES):
             yield chosen
             chosen, taken = [], 0
-        chosen.append(parameter)
+        chosen.append(tensor)
         taken += size
     if chosen:
         yield chosen

@@ -1,0 +1,104 @@
+"""A worker that is several processes: the loop of one of them, beside that of `train/job.py`."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import msgspec
+import torch
+
+from modelyard.keep.retention import Retention
+from modelyard.spec.job import read_job
+from modelyard.train.conductor.server import TOKEN_VARIABLE
+from modelyard.train.course import Course
+from modelyard.train.job import settings_of
+from modelyard.train.materials import model_of, optimizer_of, prepared
+from modelyard.train.post import Post
+from modelyard.train.replica.divide import divided
+from modelyard.train.replica.keeping import owned_paths, restored
+from modelyard.train.replica.places import Meeting, Place, division_of, spread
+from modelyard.train.replica.relay import Relay
+from modelyard.train.replica.sums import ShardSums
+from modelyard.train.replica.together import Together
+from modelyard.train.run import Run
+from modelyard.train.snapshots import Snapshots
+from modelyard.train.steering import steering_of, updates
+
+HOST = "127.0.0.1"
+
+
+def work(text: str) -> None:
+    """One replica, from its first breath to the end of the job: each of its places is here."""
+    post = msgspec.json.decode(text, type=Post)
+    job, folder = read_job(post.job), Path(post.job).parent
+    assert job.train is not None
+    place, meeting, family = spread(division_of(job.train.parallel), HOST)
+    torch.set_num_threads(post.threads)
+    inside = _met(post, place, meeting)
+    train, data = prepared(job, folder)
+    torch.manual_seed(train.seed)
+    part = divided(model_of(job, data, folder), train, data, inside)
+    optimizer = optimizer_of(job, data, part.model)
+    way = ShardSums(inside, owned=part.owned, complete=part.complete)
+    course = Course(steering_of(job, steps=post.steps))
+    applied = updates(optimizer, course, way, clip=train.optimizer.clip)
+    every, where = train.checkpoints.every, train.checkpoints.to or post.checkpoints
+
+    def due(steps: int) -> bool:
+        return steps % every == 0 or steps == post.steps
+
+    settings = msgspec.structs.replace(post, address=f"{HOST}:{meeting.relay_port}")
+    retention = Retention(last=train.checkpoints.keep)
+    with (
+        Run(settings_of(settings, job, data), way, inside) as run,
+        Snapshots(where, job=job.name, retention=retention) as snapshots,
+    ):
+        kept = restored(where, part.model, optimizer, inside)
+        if kept is None:
+            run.train(part.model, optimizer, update=applied, kept=due, course=course)
+        else:
+            run.restore(
+                part.model,
+                optimizer,
+                kept.tree,
+                update=applied,
+                kept=due,
+                course=course,
+                applied=kept.about.step,
+            )
+        signal.signal(signal.SIGTERM, lambda *_: run.leave())
+        for step in run.steps():
+            for chosen in step.microbatches():
+                part.learn(step, chosen)
+            if step.commit() and step.rank == 0 and due(run.applied):
+                if step.last:
+                    # Nothing trains meanwhile, and nobody takes another one.
+                    snapshots.wait()
+                snapshots.take(
+                    run.applied,
+                    run.state(),
+                    generation=step.generation,
+                    position=step.stop,
+                    writer=place.index,
+                    writers=inside.places,
+                    owned=owned_paths(part.owned),
+                )
+    family.wait()
+
+
+def _met(post: Post, place: Place, meeting: Meeting) -> Together:
+    """All places connected with each other; the lead also speaks to the conductor for them."""
+    if not place.index:
+        host, _, port = post.address.rpartition(":")
+        relay = Relay(
+            meeting.relay,
+            (host, int(port)),
+            worker=post.worker,
+            token=os.environ[TOKEN_VARIABLE],
+            places=place.division.places,
+            store_port=meeting.store_port,
+        )
+        relay.start()
+    return Together(place, meeting)
