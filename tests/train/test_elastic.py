@@ -27,7 +27,7 @@ from modelyard.errors import InputError
 from modelyard.train.conductor.journal import CommitLine, Journal
 from modelyard.train.conductor.machine import Settings
 from modelyard.train.order import samples
-from modelyard.train.supervisor import Supervisor
+from modelyard.train.supervisor import JobFailed, Supervisor
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 #: as in toy.py, which the workers import
@@ -47,6 +47,7 @@ def play(
     workers: int,
     disturb: Callable[[Supervisor], None] | None = None,
     told: list[str] | None = None,
+    entry: str = "tests.train.toy:work",
 ) -> list[CommitLine]:
     """Run the toy job to its end; `disturb` is called again and again meanwhile.
 
@@ -60,9 +61,7 @@ def play(
 
     wanted = Settings(batch=BATCH, steps=steps, most=workers, stall_seconds=2.0)
     until = time.monotonic() + PATIENCE_SECONDS
-    with Supervisor(
-        folder, wanted, workers=workers, entry="tests.train.toy:work", argument=post
-    ) as supervisor:
+    with Supervisor(folder, wanted, workers=workers, entry=entry, argument=post) as supervisor:
         while not supervisor.done:
             assert time.monotonic() < until, "the job does not end"
             happened = supervisor.tend()
@@ -254,3 +253,35 @@ def fill(path: Path) -> None:
             with contextlib.suppress(OSError):
                 while file.write(bytes(size)):
                     pass
+
+
+def test_a_job_that_is_wrong_ends_with_what_its_workers_said(tmp_path: Path) -> None:
+    """At once, and not after many workers have died of it."""
+    with pytest.raises(JobFailed, match="before the first step") as caught:
+        play(tmp_path, steps=5, workers=3, entry="tests.train.toy:refuse")
+    assert "ValueError: worker-" in str(caught.value)
+    assert "is made to fail" in str(caught.value)
+    assert len(list(tmp_path.glob("worker-*.log"))) <= 6
+
+
+def test_a_machine_that_fails_is_not_the_end_of_a_job(tmp_path: Path) -> None:
+    """Its place gets no worker any more, and whoever has machines can read what is wanted."""
+    unlucky: set[str] = set()
+
+    def kill_one_and_two_newcomers(supervisor: Supervisor) -> None:
+        committed = supervisor.committed()
+        if len(committed) < 5:
+            return
+        members = committed[-1].members
+        for name, pid in supervisor.workers.items():
+            meant = name == "worker-1" if not unlucky else name not in members
+            if meant and pid and len(unlucky) < 3 and name not in unlucky:
+                unlucky.add(name)
+                os.kill(pid, signal.SIGKILL)
+
+    play(tmp_path, steps=400, workers=2, disturb=kill_one_and_two_newcomers)
+    (request, *_) = (tmp_path / "requests.jsonl").read_bytes().splitlines()
+    wanted = msgspec.json.decode(request)
+    assert wanted["workers"] == 1
+    assert "failed 3 times in a row, last with signal 9" in wanted["why"]
+    assert [place["slot"] for place in wanted["avoid"]] == [1]

@@ -116,7 +116,7 @@ def test_where_no_place_is_free_the_job_waits() -> None:
 
 def test_who_leaves_is_not_replaced() -> None:
     staffing = staffed(3)
-    staffing.left(staffing.manned[0])
+    staffing.left(staffing.manned[0], fewer=True)
     assert staffing.births(100.0) == []
     assert staffing.wanted == 2
 
@@ -153,7 +153,7 @@ def test_no_sequence_of_failures_breaks_the_books(
         elif what == "resize":
             staffing.wanted = which
         elif place is not None and what == "leave":
-            staffing.left(place)
+            staffing.left(place, fewer=took_part)
         elif place is not None and what == "kill":
             alike = 0
             told = staffing.failed(place, failure(took_part=took_part, committed=committed), now)

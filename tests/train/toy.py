@@ -80,3 +80,8 @@ def work(text: str) -> None:
             if step.outcome is not None:
                 total = sum(float(one.double().sum()) for one in model.parameters())
                 steps.write(f"{step.number} {time.monotonic():.6f} {total!r}\n")
+
+
+def refuse(text: str) -> None:
+    """A worker of a job that is wrong."""
+    raise ValueError(f"{msgspec.json.decode(text, type=Toy).worker} is made to fail")

@@ -65,7 +65,7 @@ class Failure:
     @property
     def own(self) -> bool:
         """Whether the program ended itself, and no signal from outside did."""
-        return self.status > 0 or self.status in OWN_SIGNALS
+        return self.status >= 0 or self.status in OWN_SIGNALS
 
     @property
     def manner(self) -> tuple[int, str]:
@@ -171,10 +171,10 @@ class Staffing:
             ready.append(place)
         return ready
 
-    def left(self, place: Place) -> None:
-        """A worker went of its own accord: nobody has to take its place."""
-        self._manned.pop(place, None)
-        self.wanted = min(self.wanted, len(self._manned) + len(self._vacant))
+    def left(self, place: Place, *, fewer: bool) -> None:
+        """A worker went in peace; `fewer` when nobody has to take its place."""
+        del self._manned[place]
+        self.wanted -= fewer
 
     def failed(self, place: Place, failure: Failure, now: float) -> list[Verdict]:
         """What follows from a failure."""

@@ -1,8 +1,8 @@
 """A job on this machine: a conductor and workers that are kept alive until the job is done.
 
-The conductor is started again when it dies, at the same address; workers that die are replaced,
-for as long as steps are still being committed between deaths. Everything is a child of this process
-or of its nursery, and ends with it.
+The conductor is started again when it dies, at the same address; workers that die are replaced as
+`staffing` says, which also knows when the job itself is wrong. Everything is a child of this
+process or of its nursery, and ends with it.
 """
 
 from __future__ import annotations
@@ -12,13 +12,15 @@ import os
 import secrets
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from enum import StrEnum
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
@@ -31,6 +33,8 @@ from modelyard.train.conductor.journal import (
     CommitLine,
     GenerationLine,
     JournalReader,
+    Line,
+    ValidationLine,
 )
 from modelyard.train.conductor.machine import Settings
 from modelyard.train.conductor.server import (
@@ -41,10 +45,19 @@ from modelyard.train.conductor.server import (
     Listening,
 )
 from modelyard.train.nursery import Birth, Born, Died, read_log
+from modelyard.train.staffing import (
+    Failure,
+    Hopeless,
+    Place,
+    Request,
+    Staffing,
+    ThisMachine,
+    Verdict,
+)
 
 CONDUCTOR = "modelyard.train.conductor.server"
-#: So many workers may die without one committed step between them before the job gives up.
-MOST_DEATHS = 10
+#: What the job wants of whoever has machines, one request a line.
+REQUESTS_FILE = "requests.jsonl"
 #: A worker that was left behind and has not come back after so many stalls is ended.
 HUNG_STALLS = 3.0
 #: How often a journal that cannot be written is tried again, and for how long.
@@ -54,10 +67,28 @@ SMALL_BYTES = 64 * 1024
 POLL_SECONDS = 0.02
 #: How long a process may take to end when it is asked to.
 END_SECONDS = 5.0
+#: How long members may take to tidy up when all steps are done: to keep what they have trained.
+FAREWELL_SECONDS = 600.0
 
 
 class JobFailed(YardError):
     """The job cannot go on."""
+
+
+class Kind(StrEnum):
+    """Of which sort something is that happened; what programs look at."""
+
+    STARTED = "started"
+    DIED = "died"
+    #: a worker hung and was ended
+    HUNG = "hung"
+    #: a place gets its next worker later
+    DELAYED = "delayed"
+    #: the job asks for another place
+    WANTED = "wanted"
+    CONDUCTOR = "conductor"
+    DISK = "disk"
+    NOTE = "note"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +97,7 @@ class Happening:
 
     what: str
     worker: str = ""
+    kind: Kind = Kind.NOTE
 
 
 @dataclass(slots=True)
@@ -98,7 +130,7 @@ class Supervisor:
         """
         self.folder = folder
         self._settings = settings
-        self._wanted = workers
+        self._staffing = Staffing(ThisMachine(socket.gethostname()), workers)
         self._entry = entry
         self._module = conductor
         self._argument = argument
@@ -106,15 +138,20 @@ class Supervisor:
         self._address = ""
         self._born = 0
         self._alive: dict[str, int] = {}
+        self._places: dict[str, Place] = {}
+        #: workers that had a part in a committed step
+        self._took_part: set[str] = set()
         #: those asked to leave, of whom fewer are wanted already
         self._asked: set[str] = set()
         #: since when, and why, for workers that the others went on without
         self._left_behind: dict[str, tuple[float, str]] = {}
         self._full: _Full | None = None
-        self._deaths: deque[int] = deque(maxlen=MOST_DEATHS)
         self._answers: deque[Born | Died] = deque()
         self._journal = JournalReader(folder / JOURNAL_FILE)
         self._committed: list[CommitLine] = []
+        self._validated: dict[int, ValidationLine] = {}
+        self._news: list[Line] = []
+        self._done_since: float | None = None
         self._conductor: subprocess.Popen[str] | None = None
         self._nursery: subprocess.Popen[bytes] | None = None
 
@@ -155,8 +192,8 @@ class Supervisor:
         return dict(self._alive)
 
     def run(self) -> Iterator[Happening]:
-        """Keep the job alive; tells what happens, and ends when the job is done."""
-        while not self.done:
+        """Keep the job alive; tells what happens, and ends when the job is over."""
+        while not self.over:
             yield from self.tend()
             time.sleep(POLL_SECONDS)
 
@@ -164,6 +201,17 @@ class Supervisor:
     def done(self) -> bool:
         """Whether all steps are committed."""
         return self._conductor is not None and self._conductor.poll() == 0
+
+    @property
+    def over(self) -> bool:
+        """Whether the job is done and its last members have kept what they had to keep."""
+        if not self.done:
+            return False
+        if self._done_since is None:
+            self._done_since = time.monotonic()
+        members = self.committed()[-1].members if self.committed() else ()
+        late = time.monotonic() > self._done_since + FAREWELL_SECONDS
+        return late or not any(name in self._alive for name in members)
 
     def tend(self) -> list[Happening]:
         """Look after all processes once, without waiting for anything."""
@@ -175,8 +223,9 @@ class Supervisor:
         if status is not None:
             happened.extend(self._revive_conductor(self._conductor, status))
         happened.extend(self._end_hung())
-        while len(self._alive) < self._wanted and not self._all_committed():
-            happened.append(self._birth())
+        if not self._all_committed():
+            places = self._staffing.births(time.monotonic())
+            happened.extend(self._birth(place) for place in places)
         return happened
 
     def resize(self, workers: int) -> None:
@@ -184,7 +233,7 @@ class Supervisor:
 
         Those who take part stay before those who have just come and know nothing yet.
         """
-        self._wanted = workers
+        self._staffing.wanted = workers
         committed = self.committed()
         members = committed[-1].members if committed else ()
         by_worth = sorted(self._alive, key=lambda name: name not in members)
@@ -196,16 +245,34 @@ class Supervisor:
     def committed(self) -> Sequence[CommitLine]:
         """The steps that are committed so far; what was rolled back is not among them."""
         for entry in self._journal.new():
+            self._news.append(entry)
             if isinstance(entry, BackLine):
                 del self._committed[entry.step :]
+                self._validated = {
+                    step: found for step, found in self._validated.items() if step <= entry.step
+                }
+            elif isinstance(entry, ValidationLine):
+                self._validated[entry.step] = entry
             elif isinstance(entry, CommitLine):
                 self._committed.append(entry)
+                self._took_part.update(entry.members)
             elif isinstance(entry, GenerationLine):
                 for name in entry.members:
                     self._left_behind.pop(name, None)
             elif entry.worker in self._alive:
                 self._left_behind[entry.worker] = (time.monotonic(), entry.why)
         return self._committed
+
+    def validated(self) -> Sequence[ValidationLine]:
+        """The validations so far, by step."""
+        self.committed()
+        return list(self._validated.values())
+
+    def news(self) -> list[Line]:
+        """Lines that were added to the journal since the last call, and those of earlier starts."""
+        self.committed()
+        told, self._news = self._news, []
+        return told
 
     def _start_conductor(self, *, port: int) -> None:
         if port == 0:
@@ -238,10 +305,12 @@ class Supervisor:
         """Start it again, at once, or when its journal may be writable again."""
         now, count = time.monotonic(), len(self.committed())
         if status != UNWRITTEN:
-            yield Happening(f"the conductor ended ({status}) and is started again")
+            what = f"the conductor ended ({status}) and is started again"
+            yield Happening(what, kind=Kind.CONDUCTOR)
         elif self._full is None or self._full.committed < count:
             self._full = _Full(count, since=now, retry_at=now + FULL_RETRY_SECONDS)
-            yield Happening(f"{self._unwritable()}: training waits, and goes on when it can be")
+            what = f"{self._unwritable()}: training waits, and goes on when it can be"
+            yield Happening(what, kind=Kind.DISK)
         elif now > self._full.since + FULL_PATIENCE_SECONDS:
             fix = "free some space and start the job again: it goes on from its newest checkpoint"
             raise JobFailed(f"{self._unwritable()} for too long", fix=fix)
@@ -265,7 +334,7 @@ class Supervisor:
             if since < limit or name not in self._alive:
                 del self._left_behind[name]
                 if pid := self._alive.get(name):
-                    yield Happening(f"hangs ({why}) and is ended", name)
+                    yield Happening(f"hangs ({why}) and is ended", name, Kind.HUNG)
                     _signal(pid, signal.SIGKILL)
 
     def _all_committed(self) -> bool:
@@ -288,7 +357,7 @@ class Supervisor:
         for line in lines:
             self._answers.append(decoder.decode(line))
 
-    def _birth(self) -> Happening:
+    def _birth(self, place: Place) -> Happening:
         assert self._nursery is not None
         assert self._nursery.stdin is not None
         name = f"worker-{self._born}"
@@ -302,8 +371,8 @@ class Supervisor:
         )
         self._nursery.stdin.write(msgspec.json.encode(birth) + b"\n")
         self._nursery.stdin.flush()
-        self._alive[name] = 0
-        return Happening("started", name)
+        self._alive[name], self._places[name] = 0, place
+        return Happening("started", name, Kind.STARTED)
 
     def _hear(self) -> Iterator[Happening]:
         assert self._nursery is not None
@@ -318,22 +387,49 @@ class Supervisor:
                         _signal(answer.pid, signal.SIGTERM)
                 continue
             self._alive.pop(answer.name, None)
-            asked = answer.name in self._asked
-            self._asked.discard(answer.name)
-            if answer.status:
-                yield Happening(f"died ({answer.status})", answer.name)
-                self._count_death(answer.name)
-            elif not asked:
-                # Somebody else has asked it to leave: nobody has to take its place.
-                self._wanted = max(self._wanted - 1, self._settings.fewest)
+            yield from self._ended(answer.name, answer.status)
 
-    def _count_death(self, name: str) -> None:
-        """Give up when workers die and die and nothing gets done."""
-        self._deaths.append(len(self.committed()))
-        if len(self._deaths) == MOST_DEATHS and self._deaths[0] == self._deaths[-1]:
-            said = read_log(self.folder / f"{name}.log")
-            what = f"{MOST_DEATHS} workers died without a committed step between them"
-            raise JobFailed(f"{what}; the last one said: {said or 'nothing'}")
+    def _ended(self, name: str, status: int) -> Iterator[Happening]:
+        place, asked = self._places.pop(name), name in self._asked
+        self._asked.discard(name)
+        if status:
+            yield Happening(f"died ({status})", name, Kind.DIED)
+        spare = self._staffing.wanted > self._settings.fewest
+        if self._all_committed() or (not status and (asked or spare)):
+            # Where it was not asked here, somebody else has asked it, and wants fewer.
+            self._staffing.left(place, fewer=not asked)
+            return
+        said = read_log(self.folder / f"{name}.log")
+        failure = Failure(
+            status=status,
+            said=said.rpartition("\n")[2],
+            took_part=name in self._took_part,
+            committed=len(self.committed()),
+        )
+        for verdict in self._staffing.failed(place, failure, time.monotonic()):
+            yield from self._judged(verdict, name, said)
+
+    def _judged(self, verdict: Verdict, name: str, said: str) -> Iterator[Happening]:
+        if isinstance(verdict, Hopeless):
+            log = self.folder / f"{name}.log"
+            what = f"{verdict.why}; the last one said:\n{said or 'nothing'}\n"
+            raise JobFailed(what, fix=f"correct the job; all that {name} said is in '{log}'")
+        if isinstance(verdict, Request):
+            self._request(verdict)
+            what = f"the job wants {verdict.workers} more worker: {verdict.why}"
+            yield Happening(what, kind=Kind.WANTED)
+        elif verdict.seconds:
+            what = f"gets its next worker in {verdict.seconds:.0f} s"
+            yield Happening(f"{verdict.place} {what}", kind=Kind.DELAYED)
+
+    def _request(self, request: Request) -> None:
+        """Write down what a control plane may read; a job goes on as well where nobody does."""
+        with (
+            contextlib.suppress(OSError),
+            (self.folder / REQUESTS_FILE).open("ab") as requests,
+        ):
+            line = {"at": time.time(), **asdict(request)}
+            requests.write(msgspec.json.encode(line) + b"\n")
 
 
 def _signal(pid: int, number: int) -> None:
