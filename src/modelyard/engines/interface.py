@@ -11,12 +11,13 @@ refuses: a leader that was asleep can do no harm when it wakes up.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
-from modelyard.errors import YardError
+from modelyard.errors import InputError, YardError
 
 
 class Superseded(YardError):
@@ -27,9 +28,21 @@ class CannotStart(YardError):
     """The task cannot be started here, now or ever: no such program, no such folder."""
 
 
+class Unavailable(YardError):
+    """Not now: the disk is full, there are too many processes. The same call may succeed later."""
+
+
+#: names come from people and become names of files, of groups and of pods
+NAME_PART = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,79}")
+LARGEST_NUMBER = 10**9
+
+
 @dataclass(frozen=True, slots=True)
 class TaskName:
-    """One process of one attempt of a job. Invariant: of all names ever, each is started once."""
+    """One process of one attempt of a job. Invariant: of all names ever, each is started once.
+
+    Two names that differ are also written differently.
+    """
 
     job: str
     attempt: int
@@ -38,8 +51,31 @@ class TaskName:
     #: how often a process with this role was started before in this attempt
     incarnation: int = 0
 
+    def __post_init__(self) -> None:
+        for what, part in (("job", self.job), ("role", self.role)):
+            if NAME_PART.fullmatch(part) is None:
+                raise InputError(
+                    f"{part[:80]!r} is no name of a {what}",
+                    fix="use up to 80 letters, digits, '-' and '_', a letter or a digit first",
+                )
+        for what, number in (("attempt", self.attempt), ("incarnation", self.incarnation)):
+            if not 0 <= number <= LARGEST_NUMBER:
+                raise InputError(f"{what} {number} of job '{self.job}' is out of range")
+
     def __str__(self) -> str:
         return f"{self.job}.{self.attempt}.{self.role}.{self.incarnation}"
+
+
+def parse_task_name(text: str) -> TaskName:
+    """The name that is written like this."""
+    try:
+        job, attempt, role, incarnation = text.split(".")
+        name = TaskName(job, int(attempt), role, int(incarnation))
+    except ValueError as error:
+        raise InputError(f"{text[:80]!r} is no name of a task") from error
+    if str(name) != text:
+        raise InputError(f"{text[:80]!r} is no name of a task")
+    return name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +84,7 @@ class Limits:
 
     cores: float | None = None
     memory_bytes: int | None = None
+    #: processes and their threads
     processes: int | None = None
 
 
@@ -112,25 +149,34 @@ class Report:
 class Engine(Protocol):
     """Starts and stops processes on nodes, and says which there are."""
 
+    def lead(self, *, term: int) -> None:
+        """Refuse everyone of an earlier term from now on, or say `Superseded`.
+
+        A new leader calls this before it reads the reports: nothing of its predecessor can come
+        after them.
+        """
+
     def start(self, task: Task, *, term: int) -> None:
         """Let there be this task; nothing happens when it was started before.
 
-        `CannotStart` when that is for good, `Superseded` when another server leads.
+        `CannotStart` when that is for good, `Superseded` when another server leads, `Unavailable`
+        when it may work later; then it may also have been started, which the reports tell.
         """
 
     def stop(self, name: TaskName, *, grace_seconds: float, term: int) -> None:
         """Ask a task to end; kill it and all that it started when the grace is over.
 
-        One that was not started yet never will be.
+        One that was not started yet never will be. Asked again with a shorter grace, a task ends
+        sooner; with a longer one, nothing changes.
         """
 
     def reports(self) -> Sequence[Report]:
         """Every task that was started and not forgotten, in any order."""
 
     def forget(self, name: TaskName, *, term: int) -> None:
-        """Drop what is remembered of a task that has ended and whose attempt is over; its log stays.
+        """Drop what is remembered of a task that has ended, of an attempt that is over.
 
-        From then on nothing of that attempt of the job, or of an earlier one, is ever started.
+        Its log stays. From then on nothing of that attempt, or of an earlier one, is ever started.
         """
 
     def log(
@@ -138,5 +184,7 @@ class Engine(Protocol):
     ) -> tuple[bytes, int]:
         """A piece of what a task has written, and where the next piece begins.
 
-        Positions count from the first byte ever written; a piece that was rotated away is skipped.
+        Positions count from the first byte ever written; a negative start counts back from the
+        end. What was rotated away or could not be stored is skipped: the next piece begins further
+        on than the length of this one says.
         """
