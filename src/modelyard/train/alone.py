@@ -23,7 +23,16 @@ from modelyard.train.conductor.machine import (
     Send,
     Settings,
 )
-from modelyard.train.conductor.messages import Commit, Generation, Hello, Leave, Next, Phase, Vote
+from modelyard.train.conductor.messages import (
+    Commit,
+    Generation,
+    Hello,
+    Leave,
+    Next,
+    Phase,
+    Validated,
+    Vote,
+)
 from modelyard.train.member import Dismissal, Standing
 
 
@@ -74,6 +83,9 @@ class Alone:
         if self._leaving:
             self._happen(Said(self._hello.worker, Leave()))
         self._happen(Said(self._hello.worker, vote))
+
+    def validated(self, found: Validated) -> None:
+        """There is no journal to write it to."""
 
     def trouble(self, what: str) -> None:
         """There is no group that could fail, so this is a fault of the loop."""

@@ -30,6 +30,7 @@ from modelyard.train.conductor.messages import (
     Next,
     Phase,
     Trouble,
+    Validated,
     Vote,
     from_conductor,
     line,
@@ -132,6 +133,9 @@ class Member:
     def vote(self, vote: Vote) -> None:
         self._phase = Phase.VOTED
         self._send(vote)
+
+    def validated(self, found: Validated) -> None:
+        self._send(found)
 
     def trouble(self, what: str) -> None:
         """Tell that the group failed; the next generation will follow."""

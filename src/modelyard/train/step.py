@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -12,8 +12,8 @@ import numpy as np
 import torch
 
 from modelyard.train.aggregate.interface import Share
-from modelyard.train.conductor.messages import Next, Phase, Vote
-from modelyard.train.course import Totals
+from modelyard.train.conductor.messages import Next, Phase, Validated, Vote
+from modelyard.train.course import Totals, summed
 from modelyard.train.group import Disturbed, Group
 from modelyard.train.inside import Word, agreed
 from modelyard.train.optimise.norms import square_of
@@ -99,9 +99,37 @@ class Step:
                 if chosen is passes[-1]:
                     aggregation.last_pass()
                 self._idle = not len(chosen)
-                yield piece[:1] if self._idle else chosen
+                found = piece[:1] if self._idle else chosen
+                torch.manual_seed(luck_of(settings.seed, self.number, int(found[0])))
+                yield found
             if len(piece):
                 aggregation.piece_end()
+
+    def validate(self, count: int, loss_of: Callable[[Positions], float]) -> None:
+        """Tell the conductor, all members together, the mean loss of `count` held-out samples.
+
+        Each member computes some of them, numbered from 0, with `loss_of`. Nothing is told when
+        members change meanwhile: the step comes again, and its validation with it.
+        """
+        run, member, group = self.run, self.run._member, self.group
+        member.enter(Phase.VALIDATING)
+        own = np.arange(count * group.rank // group.size, count * (group.rank + 1) // group.size)
+        loss, samples = 0.0, 0
+        for chosen in self._passes(own):
+            if not self._agreed(not member.disturbed.is_set()):
+                return
+            found = loss_of(chosen if len(chosen) else own[:1])
+            if run.inside.counts:
+                loss, samples = loss + found * len(chosen), samples + len(chosen)
+        try:
+            totals = summed(group, Totals(*run.inside.summed((loss, samples))))
+        except Disturbed as error:
+            member.trouble(str(error))
+            return
+        mean = totals.loss / totals.samples if totals.samples else math.nan
+        told = mean if math.isfinite(mean) else None
+        member.validated(Validated(self.generation, run.applied, told, round(totals.samples)))
+        self._began = time.perf_counter()
 
     def _passes(self, piece: Positions) -> list[Positions]:
         """The samples of this process, a forward pass at a time.
@@ -200,3 +228,11 @@ class Step:
         self.outcome = outcome
         run._apply(self.number)
         return True
+
+
+def luck_of(seed: int, step: int, sample: int) -> int:
+    """What dropout is drawn from in a pass that begins with a sample: the same when it is repeated.
+
+    Where others are left to repeat it, passes may begin elsewhere and draw other numbers.
+    """
+    return int(np.random.SeedSequence((seed % 2**64, step, sample)).generate_state(1, np.uint64)[0])
