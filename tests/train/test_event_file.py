@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import struct
 from pathlib import Path
 
@@ -97,6 +98,10 @@ def test_tensorboard_reads_every_step_once(tmp_path: Path) -> None:
     assert found["members"] == [(step + 1, 2.0) for step in range(200)]
     assert found["tokens_per_second"] == [(step + 1, 100.0) for step in range(1, 200)]
     assert {"learning_rate", "validation_loss"} <= found.keys()
+
+
+def test_numbers_beyond_four_bytes_are_infinite(tmp_path: Path) -> None:
+    assert read(written(tmp_path, [commit(0, loss=-1e300)]))["loss"] == [(1, -math.inf)]
 
 
 def test_steps_that_training_went_back_over_are_not_shown_twice(tmp_path: Path) -> None:
