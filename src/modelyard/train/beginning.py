@@ -108,7 +108,9 @@ def _loaded(path: Path, options: Mapping[str, object]) -> nn.Module:
 
 
 def _fill(module: nn.Module, place: str) -> None:
-    kept = restore_latest(place)
+    # Whoever only looks whether all of it fits has no memory for the model.
+    with torch.device("cpu"):
+        kept = restore_latest(place)
     if kept is None or not isinstance(kept.tree, dict) or "model" not in kept.tree:
         raise InputError("no checkpoint here can be read", fix="see yard checkpoints", where=place)
     state: dict[str, Any] = kept.tree["model"]
@@ -131,5 +133,5 @@ def _fill(module: nn.Module, place: str) -> None:
         fix = "describe the model with which it was made, in 'model' and 'model_options'"
         shown = sorted(problems, key=str)[:_MOST_NAMED]
         raise InputError(what, problems=[Problem(what, fix, place), *shown])
-    with torch.no_grad():
+    if not any(one.is_meta for one in own.values()):
         module.load_state_dict(state)

@@ -2,12 +2,14 @@
 
 The server's update is the one that the aggregation names; of the job's optimizer the learning rate,
 its schedule and clipping count, each for one lease. A checkpoint has the model; what the server
-remembers beside it is in its own snapshot, in the job's folder.
+remembers beside it is in its own snapshot, in the job's folder. Of tables of embeddings only the
+rows that a lease uses travel, where the model says which those are.
 """
 
 from __future__ import annotations
 
 import signal
+from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
@@ -17,9 +19,11 @@ from modelyard.keep.retention import Retention
 from modelyard.spec.job import read_job
 from modelyard.train.asynchronous.pace import pace
 from modelyard.train.asynchronous.run import AsynchronousRun
+from modelyard.train.asynchronous.tables import made_sparse, rows_used
 from modelyard.train.job import settings_of
 from modelyard.train.materials import batch_for, model_of, prepared
 from modelyard.train.optimise.schedules import factor
+from modelyard.train.order import Positions
 from modelyard.train.post import Post
 from modelyard.train.snapshots import Snapshots, restore_latest
 from modelyard.train.steering import narrowed, schedule_of
@@ -35,7 +39,11 @@ def work(text: str) -> None:
     model = model_of(job, data, folder)
     wanted, rates = train.optimizer, schedule_of(train, post.steps)
     every, place = train.checkpoints.every, train.checkpoints.to or post.checkpoints
-    taken = 0
+    taken, tables = 0, made_sparse(model)
+
+    def used(chosen: Positions) -> Mapping[str, torch.Tensor]:
+        return rows_used(model, batch_for(model, data, chosen))
+
     with (
         AsynchronousRun(
             settings_of(post, job, data), pace(train.aggregate.name, train.aggregate.options)
@@ -51,6 +59,8 @@ def work(text: str) -> None:
             model,
             rate=lambda step: wanted.learning_rate * factor(rates, step),
             clip=wanted.clip,
+            tables=tables,
+            rows=used if tables else None,
         )
         signal.signal(signal.SIGTERM, lambda *_: run.leave())
         for step in run.steps():
@@ -66,4 +76,5 @@ def work(text: str) -> None:
             # The last push was this worker's, so nobody else keeps what all have trained.
             assert job.batch is not None
             position = post.steps * job.batch
+            snapshots.wait()
             snapshots.take(post.steps, run.state(), generation=1, position=position)

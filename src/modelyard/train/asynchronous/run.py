@@ -27,7 +27,7 @@ import torch
 from modelyard.errors import InputError
 from modelyard.train.asynchronous.memory import Memory, shapes_of
 from modelyard.train.asynchronous.pace import Pace
-from modelyard.train.asynchronous.wire import Line, reach, receive, send
+from modelyard.train.asynchronous.wire import Line, reach, receive, receive_counted, send
 from modelyard.train.compress.combinations import compressor
 from modelyard.train.compress.feedback import Compressor, State
 from modelyard.train.data.leases import Lease
@@ -50,7 +50,9 @@ class AsynchronousRun:
         #: leases that were part of the model when this worker last pushed
         self.applied = 0
         self._pushed = 0
-        self.bytes_sent = 0
+        #: both to the server and from it
+        self.bytes_sent = self.bytes_received = 0
+        self._told_bytes = 0
         self._patience_seconds = patience_seconds
         self._line: Line | None = None
         self._leaving = False
@@ -176,6 +178,9 @@ class AsynchronousRun:
             for name, one in self._tables.items()
             if one.grad is not None
         }
+        moved = self.bytes_sent + self.bytes_received
+        about = {**about, "bytes": moved - self._told_bytes}
+        self._told_bytes = moved
         self._gathered.add(lease, about, gradient, rows)
         try:
             if len(self._gathered.leases) >= self.pace.push:
@@ -220,7 +225,9 @@ class AsynchronousRun:
     def _ask(self, question: object) -> Any:
         line = self._line or self._connect()
         self.bytes_sent += send(line, question)
-        return receive(line)
+        answer, size = receive_counted(line)
+        self.bytes_received += size
+        return answer
 
     def _connect(self) -> Line:
         pause, longest = RETRY_SECONDS
@@ -267,13 +274,17 @@ class AsynchronousRun:
         self._line, self._gathered, self._since_fetch = None, _Gathered(), 0
 
     def _flat(self) -> torch.Tensor:
-        return torch.cat([one.detach().reshape(-1) for one in self._dense])
+        # A model may be nothing but tables.
+        return torch.cat([torch.zeros(0), *(one.detach().reshape(-1) for one in self._dense)])
 
     def _gradients(self) -> torch.Tensor:
         return torch.cat(
             [
-                (one.grad if one.grad is not None else torch.zeros_like(one)).reshape(-1)
-                for one in self._dense
+                torch.zeros(0),
+                *(
+                    (one.grad if one.grad is not None else torch.zeros_like(one)).reshape(-1)
+                    for one in self._dense
+                ),
             ]
         )
 

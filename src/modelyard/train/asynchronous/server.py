@@ -236,6 +236,8 @@ class Server:
                 stop=lease.stop,
                 tokens=about["tokens"],
                 loss=about["loss"],
+                # To and from the worker since it last told, without what it pushes just now.
+                bytes_sent=about.get("bytes", 0),
             )
         )
         self._ledger.commit(lease)

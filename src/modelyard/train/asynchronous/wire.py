@@ -69,11 +69,17 @@ def send(line: Line, tree: object) -> int:
 
 def receive(line: Line) -> Any:
     """The tree that the other side sent; `EOFError` when it is gone."""
-    tree, tensors = skeleton(line.recv_bytes(LONGEST_DESCRIPTION))
+    return receive_counted(line)[0]
+
+
+def receive_counted(line: Line) -> tuple[Any, int]:
+    """The tree that the other side sent, and its bytes."""
+    description = line.recv_bytes(LONGEST_DESCRIPTION)
+    tree, tensors = skeleton(description)
     for tensor in tensors:
         if tensor.numel():
             line.recv_bytes_into(_bytes(tensor))
-    return tree
+    return tree, len(description) + size_of(tuple(tensors))
 
 
 def _bytes(tensor: torch.Tensor) -> memoryview:

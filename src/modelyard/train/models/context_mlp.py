@@ -40,13 +40,15 @@ class LocalTable(nn.Module):
     def __init__(self, rows: int, width: int) -> None:
         super().__init__()
         self.rows, self.width = rows, width
+        #: whether its gradient holds only the rows that were used, for tables that live elsewhere
+        self.sparse = False
         self.weight = nn.Parameter(torch.empty(rows, width))
         # word2vec's start: uniform within half a step of the width (Mikolov et al., 2013).
         nn.init.uniform_(self.weight, -0.5 / width, 0.5 / width)
 
     def fetch(self, ids: torch.Tensor) -> torch.Tensor:
         """The rows of these ids."""
-        return functional.embedding(ids, self.weight)
+        return functional.embedding(ids, self.weight, sparse=self.sparse)
 
 
 class ContextMlp(nn.Module):
@@ -94,6 +96,10 @@ class ContextMlp(nn.Module):
         """All words of the rows that have a whole context before them."""
         check_rows(tokens, self.vocab, self.context + 1)
         return contexts(tokens, self.context)
+
+    def rows_used(self, batch: ContextBatch) -> dict[str, torch.Tensor]:
+        """The rows of the table that a batch reads, by the parameter's name."""
+        return {"source.weight": batch.contexts.unique()}
 
     def loss(self, batch: ContextBatch) -> torch.Tensor:
         """Mean cross entropy of the next word."""

@@ -82,6 +82,11 @@ class Word2Vec(nn.Module):
         others = torch.from_numpy(drawn).view(-1, self.negatives)
         return SkipGramBatch(flat.reshape(-1), torch.cat(neighbours, 1).reshape(-1), others)
 
+    def rows_used(self, batch: SkipGramBatch) -> dict[str, torch.Tensor]:
+        """The rows of both tables that a batch reads, by the parameters' names."""
+        compared = torch.cat((batch.neighbours, batch.others.reshape(-1)))
+        return {"source.weight": batch.words.unique(), "neighbours.weight": compared.unique()}
+
     def loss(self, batch: SkipGramBatch) -> torch.Tensor:
         """Mean over all pairs."""
         compared = torch.cat((batch.neighbours[:, None], batch.others), 1)
