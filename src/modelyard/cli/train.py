@@ -111,6 +111,7 @@ def _supervisor(
     settings = Settings(
         batch=job.batch,
         per_worker=train.batch_scaling.per_worker or 0,
+        validates=train.validation is not None,
         steps=job.steps,
         fewest=min(-(-job.devices.min // train.parallel.places), replicas),
         most=replicas,

@@ -26,6 +26,7 @@ from modelyard.train.post import Post
 from modelyard.train.run import Run, RunSettings
 from modelyard.train.snapshots import Snapshots, restore_latest
 from modelyard.train.steering import narrowed, steering_of, updates
+from modelyard.train.validation import Validation
 
 
 def work(text: str) -> None:
@@ -36,10 +37,10 @@ def work(text: str) -> None:
     train, data = prepared(job, folder)
     torch.manual_seed(train.seed)
     model = model_of(job, data, folder)
-    wanted = train.optimizer
     optimizer = optimizer_of(job, data, model)
     way, course = together(train), Course(steering_of(job, steps=post.steps))
-    applied = updates(optimizer, course, way, clip=wanted.clip)
+    applied = updates(optimizer, course, way, clip=train.optimizer.clip)
+    validation = Validation(job, data, folder, model)
     every, place = train.checkpoints.every, train.checkpoints.to or post.checkpoints
 
     def due(steps: int) -> bool:
@@ -65,14 +66,16 @@ def work(text: str) -> None:
             )
         signal.signal(signal.SIGTERM, lambda *_: run.leave())
         for step in run.steps():
+            validation.before(step)
             for chosen in data.present(step.microbatches()):
                 batch = batch_for(model, data, chosen)
                 with narrowed(train):
                     loss = model.loss(batch)
                 step.backward(loss, samples=len(chosen), tokens=len(chosen) * train.sequence)
-            if not step.commit() or step.rank > 0:
+            if not step.commit():
                 continue
-            if due(run.applied):
+            validation.after(step)
+            if step.rank == 0 and due(run.applied):
                 if step.last:
                     # Nothing trains meanwhile, and nobody takes another one.
                     snapshots.wait()

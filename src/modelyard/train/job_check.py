@@ -22,6 +22,7 @@ from modelyard.train.models.registry import HIDDEN_MARKOV, shape_of
 from modelyard.train.optimise.choose import OptimiserSettings, optimizer_for
 from modelyard.train.replica.places import division_of, replicas_of
 from modelyard.train.steering import schedule_of
+from modelyard.train.validation import held_out
 
 #: ways that sum over all members without leaving anything out
 SUMMING = ("all-reduce", "servers")
@@ -41,6 +42,7 @@ def check(job: JobSpec, folder: Path, *, workers: int | None = None) -> None:
         what = f"a batch of {job.batch} samples does not divide among {workers} workers"
         problems.append(Problem(what, "write a larger 'batch', or use fewer workers"))
     if found:
+        _gather(problems, lambda: held_out(*found[0], folder))
         _gather(problems, lambda: _model(job, *found[0], folder, problems))
     if problems:
         raise InputError(f"{len(problems)} problems with '{job.name}'", problems=problems)

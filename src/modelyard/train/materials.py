@@ -41,7 +41,13 @@ def prepared(job: JobSpec, folder: Path) -> tuple[TrainSpec, JobData]:
     try:
         # Baum–Welch maximises with all samples, each of them once: rounds end with a step.
         steps = (job.batch or 1) if job.model == HIDDEN_MARKOV else 1
-        data = JobData(job.train.data, train=job.train, folder=folder, whole_steps=steps)
+        data = JobData(
+            job.train.data,
+            train=job.train,
+            folder=folder,
+            whole_steps=steps,
+            held_out=(job.train.validation and job.train.validation.share) or 0.0,
+        )
     except InputError as error:
         raise InputError(error.message, problems=[*problems, *error.problems]) from error
     if problems:

@@ -54,12 +54,15 @@ class JobData:
         *,
         train: TrainSpec,
         folder: Path,
+        split: str = "train",
         whole_steps: int = 1,
+        held_out: float = 0.0,
     ) -> None:
         """Folders are relative to `folder`; all that is wrong with them is one `InputError`.
 
         With `whole_steps` of so many samples an epoch ends with a step: it has some places more
-        than samples, and nothing stands there.
+        than samples, and nothing stands there. A share `held_out` of the samples, the last ones,
+        can be read and belongs to no epoch.
         """
         problems: list[Problem] = []
         found: list[TokenSamples | PackedSamples | DocumentSamples] = []
@@ -67,7 +70,7 @@ class JobData:
         for source in sources:
             try:
                 headers.append(read_header(folder / source.folder))
-                found.append(_samples(headers[-1], folder / source.folder, train, source))
+                found.append(_samples(headers[-1], folder / source.folder, train, source, split))
             except InputError as error:
                 problems.extend(error.problems)
         if not problems:
@@ -84,7 +87,21 @@ class JobData:
             weights = [source.weight for source in sources]
             self._mixed = MixedSamples(found, weights, seed=train.seed)
         self.size = found[0].size if self._mixed is None else self._mixed.size
+        #: samples from `size` on that are held out
+        self.held_out = self._hold_out(held_out) if held_out else 0
+        self.size -= self.held_out
         self._places = -(-self.size // whole_steps) * whole_steps
+
+    def _hold_out(self, share: float) -> int:
+        if self._mixed is not None:
+            what = "a share can only be held out of one data set"
+            fix = "write 'validate: {data: …}', or prepare the data with --validation"
+            raise InputError(what, fix=fix)
+        count = max(1, round(share * self.size))
+        if count >= self.size:
+            what = f"holding out {share:g} of {self.size:,} samples leaves nothing to train on"
+            raise InputError(what, fix="write a smaller 'share', or use more data")
+        return count
 
     @property
     def places(self) -> int:
@@ -134,12 +151,12 @@ class JobData:
 
 
 def _samples(
-    header: Header, folder: Path, train: TrainSpec, source: DataSource
+    header: Header, folder: Path, train: TrainSpec, source: DataSource, split: str
 ) -> TokenSamples | PackedSamples | DocumentSamples:
     """What a sample of a data set is: labelled documents stand for themselves in a task."""
     if header.labelled and source.task is not None:
-        return DocumentSamples(folder, train.sequence)
-    return (PackedSamples if train.packing else TokenSamples)(folder, train.sequence)
+        return DocumentSamples(folder, train.sequence, split=split)
+    return (PackedSamples if train.packing else TokenSamples)(folder, train.sequence, split=split)
 
 
 def _differences(headers: Sequence[Header], folders: Sequence[Path]) -> Iterable[Problem]:
