@@ -38,9 +38,6 @@ from modelyard.train.step import Step
 
 #: What the numbers of a session must be at least.
 LEAST = {"batch": 1, "steps": 1, "micro_batch": 1, "seed": 0, "every": 1, "keep": 1}
-#: Odd and large, so that seeds, steps and ranks do not make the same luck of each other.
-_SPREAD = 1_000_003
-
 _log = logging.getLogger("modelyard.train")
 
 
@@ -176,9 +173,6 @@ class Session:
             raise InputError("the session does not know what is trained", fix=fix)
         for step in self._run.steps():
             self._step = step
-            # Luck depends on the step alone, so that one that comes again is the same again.
-            seed = (self._wishes.seed * _SPREAD + step.number) * _SPREAD + step.rank
-            torch.manual_seed(seed % 2**63)
             for chosen in step.microbatches():
                 self._owed = self._given = len(chosen)
                 batch = self._data.read(chosen)
@@ -280,6 +274,9 @@ class Session:
         if step.rank == 0:
             _log.info("step %d of %d: loss %.4f", step.number + 1, self.steps, step.mean_loss)
             if self._snapshots is not None and self._due(self.step):
+                if step.last:
+                    # Nothing trains meanwhile, and nobody takes another one.
+                    self._snapshots.wait()
                 self._snapshots.take(
                     self.step, self._run.state(), generation=step.generation, position=step.stop
                 )
