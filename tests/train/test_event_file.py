@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from modelyard.train.conductor.journal import BackLine, CommitLine, Line
+from modelyard.train.conductor.journal import BackLine, CommitLine, Line, ValidationLine
 from modelyard.train.event_file import PATTERN, EventFile, crc32c, record, scalars
 
 
@@ -24,7 +24,7 @@ def commit(
         tokens=tokens,
         loss=loss,
         at=at or 1000.0 + step,
-        values={"learning_rate": 0.5, "validation_loss": 2.0},
+        values={"learning_rate": 0.5, "noise_scale": 2.0},
     )
 
 
@@ -64,12 +64,12 @@ def test_a_step_tells_what_the_journal_has() -> None:
         "tokens_per_second": 200.0,
         "members": 2.0,
         "learning_rate": 0.5,
-        "validation_loss": 2.0,
+        "noise_scale": 2.0,
     }
     assert set(scalars(commit(3, loss=None, tokens=0), 0.0)) == {
         "members",
         "learning_rate",
-        "validation_loss",
+        "noise_scale",
     }
 
 
@@ -97,7 +97,12 @@ def test_tensorboard_reads_every_step_once(tmp_path: Path) -> None:
     assert found["loss"] == [(step + 1, float(step)) for step in range(200)]
     assert found["members"] == [(step + 1, 2.0) for step in range(200)]
     assert found["tokens_per_second"] == [(step + 1, 100.0) for step in range(1, 200)]
-    assert {"learning_rate", "validation_loss"} <= found.keys()
+    assert {"learning_rate", "noise_scale"} <= found.keys()
+
+
+def test_validations_are_told_with_the_steps_they_follow(tmp_path: Path) -> None:
+    lines: list[Line] = [commit(0), commit(1), ValidationLine(2, 1, 3.5, 8, 1001.0)]
+    assert read(written(tmp_path, lines))["validation_loss"] == [(2, 3.5)]
 
 
 def test_numbers_beyond_four_bytes_are_infinite(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from modelyard.train.conductor.journal import BackLine, CommitLine, Line
+from modelyard.train.conductor.journal import BackLine, CommitLine, Line, ValidationLine
 
 PATTERN = "events.out.tfevents.*"
 #: What a reader believes first; from this version on it knows marks of steps taken back.
@@ -108,6 +108,9 @@ class EventFile:
             told = scalars(line, None if self._last is None else line.at - self._last)
             self._file.write(record(scalars_event(line.at, line.step + 1, told)))
             self._last = line.at
+        elif isinstance(line, ValidationLine) and line.loss is not None:
+            told = {"validation_loss": line.loss}
+            self._file.write(record(scalars_event(line.at, line.step, told)))
 
     def flush(self) -> None:
         """Let readers see what was written."""
