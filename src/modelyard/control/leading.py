@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 from sqlalchemy.exc import SQLAlchemyError
 
@@ -46,6 +47,17 @@ class Pace:
     decide: float = 5.0
     #: before another try after the database or the lease failed
     retry: float = 0.5
+
+
+PACE = Pace()
+
+_Found = TypeVar("_Found")
+
+
+@dataclass(frozen=True, slots=True)
+class _Consulted:
+    read: Callable[[Lifecycle, float], object]
+    answer: Future[Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,11 +98,11 @@ class Leading:
         store: Store,
         engine: Engine,
         recipe: Recipe,
-        deciding: Callable[[Lifecycle], Decide],
+        deciding: Callable[[], Decide],
         watch: Callable[[Lifecycle, float], Sequence[Event]],
         holder: str,
         address: str,
-        pace: Pace | None = None,
+        pace: Pace = PACE,
         grace_seconds: float = 30.0,
     ) -> None:
         """`deciding` makes the policy's part anew whenever this server begins to lead; `watch`
@@ -99,10 +111,10 @@ class Leading:
         self._store, self._engine, self._recipe = store, engine, recipe
         self._deciding, self._watch = deciding, watch
         self._holder, self._address = holder, address
-        self._pace = pace or Pace()
+        self._pace = pace
         self._grace_seconds = grace_seconds
         self._clock = Clock()
-        self._asked: queue.Queue[_Asked | None] = queue.Queue()
+        self._asked: queue.Queue[_Asked | _Consulted | None] = queue.Queue()
         self._stopping = threading.Event()
         self._leads = threading.Event()
         self._thread = threading.Thread(target=self._run, name="leading", daemon=True)
@@ -143,6 +155,15 @@ class Leading:
             self._asked.put(asked)
         return asked.answer
 
+    def consult(self, read: Callable[[Lifecycle, float], _Found]) -> Future[_Found]:
+        """What `read` finds in the records of the moment; it must not change anything."""
+        consulted = _Consulted(read, Future())
+        if not self.leads:
+            consulted.answer.set_exception(_not_leading())
+        else:
+            self._asked.put(consulted)
+        return consulted.answer
+
     # The thread.
 
     def _run(self) -> None:
@@ -175,7 +196,7 @@ class Leading:
 
     def _lead(self, term: int) -> None:
         lifecycle, ledger = self._store.load(), _Ledger(self._store)
-        self.lifecycle, self.decide = lifecycle, self._deciding(lifecycle)
+        self.lifecycle, self.decide = lifecycle, self._deciding()
         loop = Loop(
             lifecycle=lifecycle,
             ledger=ledger,
@@ -210,6 +231,9 @@ class Leading:
         batch = self._taken()
         considered: list[tuple[_Asked, list[Outcome]]] = []
         for asked in batch:
+            if isinstance(asked, _Consulted):
+                _consult(asked, loop.lifecycle, self._clock())
+                continue
             try:
                 outcomes = _all_or_none(loop, asked, self._clock())
             except YardError as error:
@@ -227,7 +251,7 @@ class Leading:
             asked.answer.set_result(outcomes)
         return bool(considered)
 
-    def _taken(self) -> list[_Asked]:
+    def _taken(self) -> list[_Asked | _Consulted]:
         """Requests that wait; when there are none, the first one to come within a look."""
         found = []
         try:
@@ -247,6 +271,13 @@ class Leading:
                 return
             if asked is not None:
                 asked.answer.set_exception(_not_leading())
+
+
+def _consult(asked: _Consulted, lifecycle: Lifecycle, now: float) -> None:
+    try:
+        asked.answer.set_result(asked.read(lifecycle, now))
+    except Exception as error:
+        asked.answer.set_exception(error)
 
 
 def _all_or_none(loop: Loop, asked: _Asked, now: float) -> list[Outcome]:

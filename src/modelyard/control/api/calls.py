@@ -1,0 +1,155 @@
+"""What every call goes through: who calls, how much they send, and what is said when it fails."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from sqlalchemy import Engine as Database
+from sqlalchemy.exc import SQLAlchemyError
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response
+
+from modelyard.control.leading import Clock, NotNow
+from modelyard.control.lifecycle.machine import NotPossible
+from modelyard.control.store.callers import Caller, note_call, recognise
+from modelyard.errors import InputError, YardError
+
+log = logging.getLogger(__name__)
+
+#: of a body; a job file is a few kilobytes
+MOST_BYTES = 512 * 1024
+
+
+class Refused(YardError):
+    """The call is answered with a status of its own."""
+
+    def __init__(self, status: int, message: str, *, fix: str = "") -> None:
+        super().__init__(message, fix=fix)
+        self.status = status
+
+
+def not_found(name: str) -> Refused:
+    """Also for what exists and is another tenant's: its existence is nobody's business."""
+    return Refused(404, f"there is no job '{name}'", fix="see 'yard ps --all'")
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call of a known caller."""
+
+    request: Request
+    caller: Caller
+
+    @property
+    def job(self) -> str:
+        return str(self.request.path_params["job"])
+
+    def number(self, name: str, otherwise: int, *, most: int) -> int:
+        """A whole number of the query."""
+        written = self.request.query_params.get(name)
+        if written is None:
+            return otherwise
+        if not written.isascii() or not written.isdigit() or len(written) > 18:
+            raise InputError(
+                f"'{name}={written[:40]}' is not a whole number", fix="write 0 or more"
+            )
+        return min(int(written), most)
+
+    def flag(self, name: str) -> bool:
+        return self.request.query_params.get(name, "") in ("1", "true", "yes")
+
+    async def body(self) -> bytes:
+        """What was sent, if it is not too much."""
+        taken = bytearray()
+        async for piece in self.request.stream():
+            taken += piece
+            if len(taken) > MOST_BYTES:
+                what = f"more than {MOST_BYTES // 1024} KiB were sent"
+                raise Refused(413, what, fix="a job file needs a few kilobytes")
+        return bytes(taken)
+
+    async def fields(self) -> dict[str, object]:
+        """The JSON object that was sent."""
+        try:
+            found = json.loads(await self.body() or b"{}")
+        except (ValueError, RecursionError) as error:
+            raise InputError(
+                "the body is not JSON", fix='send an object such as {"a": 1}'
+            ) from error
+        if not isinstance(found, dict):
+            raise InputError("the body is not an object", fix='send an object such as {"a": 1}')
+        return found
+
+
+Answer = Callable[[Call], Awaitable[Response]]
+
+
+def guarded(
+    database: Database, clock: Clock, answer: Answer
+) -> Callable[[Request], Awaitable[Response]]:
+    """A route that knows its caller, answers every error in one shape, and leaves a trace."""
+
+    async def route(request: Request) -> Response:
+        caller: Caller | None = None
+        detail = ""
+        try:
+            caller = await run_in_threadpool(_caller, database, request)
+            response = await answer(Call(request, caller))
+        except ClientDisconnect:
+            return Response(status_code=499)
+        except Exception as error:
+            response, detail = _failed(error), str(error)
+        if request.method != "GET" or response.status_code in (401, 403, 404, 413):
+            call = f"{request.method} {request.url.path}"
+            await run_in_threadpool(
+                _trace, database, clock(), caller, call, response.status_code, detail
+            )
+        return response
+
+    return route
+
+
+def _caller(database: Database, request: Request) -> Caller:
+    scheme, _, token = request.headers.get("authorization", "").partition(" ")
+    if scheme.lower() != "bearer" or not token:
+        fix = "send 'Authorization: Bearer TOKEN', or set YARD_TOKEN"
+        raise Refused(401, "this yard wants to know who calls", fix=fix)
+    caller = recognise(database, token.strip())
+    if caller is None:
+        raise Refused(401, "this token is not valid", fix="ask an admin for 'yard tokens issue'")
+    return caller
+
+
+def _trace(
+    database: Database, at: float, caller: Caller | None, call: str, status: int, detail: str
+) -> None:
+    try:
+        note_call(database, at=at, caller=caller, call=call, status=status, detail=detail)
+    except SQLAlchemyError:
+        # The call itself was answered; a full disk is told by the calls that need it.
+        log.warning("%s by %s (%d) could not be written to the audit", call, caller, status)
+
+
+def _failed(error: Exception) -> Response:
+    status = 500
+    if isinstance(error, Refused):
+        status = error.status
+    elif isinstance(error, NotPossible):
+        status = 409
+    elif isinstance(error, InputError):
+        status = 400
+    elif isinstance(error, (NotNow, SQLAlchemyError)):
+        status = 503
+    if isinstance(error, YardError):
+        body = {"error": error.message if error.fix else str(error), "fix": error.fix}
+    elif status == 503:
+        body = {"error": "the yard's database does not answer", "fix": "try again in a moment"}
+    else:
+        log.exception("a call failed", exc_info=error)
+        body = {"error": "the yard made a mistake", "fix": "see the server's log"}
+    headers = {"WWW-Authenticate": "Bearer"} if status == 401 else {}
+    return JSONResponse(body, status_code=status, headers=headers)

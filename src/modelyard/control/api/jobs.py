@@ -1,0 +1,190 @@
+"""Jobs over HTTP: submit, list, ask why, pause, resume, resize, cancel, read logs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import JSONResponse, Response
+
+from modelyard.control.api.calls import Answer, Call, Refused, not_found
+from modelyard.control.api.shapes import job_shape, kept_shape, line_shape
+from modelyard.control.deciding import Scheduler
+from modelyard.control.leading import Leading
+from modelyard.control.lifecycle.events import Event, Rescoped, Submitted, Wish, Wished
+from modelyard.control.lifecycle.machine import Lifecycle, Outcome
+from modelyard.control.lifecycle.states import State
+from modelyard.control.store.store import Kept, Store
+from modelyard.control.submission import checked_id, new_id, submission
+from modelyard.engines.interface import Engine, TaskName
+from modelyard.errors import InputError
+from modelyard.schedule.explain import explain
+from modelyard.spec.cluster import Cluster
+
+MOST_LISTED = 1_000
+MOST_LOG_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Jobs:
+    """The calls about jobs."""
+
+    store: Store
+    leading: Leading
+    engine: Engine
+    cluster: Cluster
+    scheduler: Callable[[], Scheduler | None]
+
+    async def submit(self, call: Call) -> Response:
+        """POST: the body is the job's YAML; `id` and `folder` may be in the query."""
+        text = (await call.body()).decode("utf-8", errors="replace")
+        query = call.request.query_params
+        name = checked_id(query["id"]) if "id" in query else new_id()
+        folder = query.get("folder", "")
+        before = await run_in_threadpool(self.store.job, name)
+        if before is not None:
+            if not call.caller.may_see(before.job.facts.tenant):
+                raise Refused(409, f"the id '{name}' is taken", fix="choose another one")
+            return JSONResponse(kept_shape(before))
+        job, kept = submission(
+            text,
+            id=name,
+            caller=call.caller,
+            folder=folder,
+            cluster=self.cluster,
+            at=self.leading.now,
+        )
+        await self._happen(Submitted(self.leading.now, job), specs={name: kept})
+        return JSONResponse(job_shape(job), status_code=201)
+
+    async def page(self, call: Call) -> Response:
+        """GET: unfinished jobs, or all of them with `all=1`; the newest first."""
+        most = call.number("most", 100, most=MOST_LISTED)
+        skip = call.number("skip", 0, most=10**9)
+        found = await run_in_threadpool(
+            lambda: self.store.page(
+                tenant=call.caller.scope, over=call.flag("all"), most=most, skip=skip
+            )
+        )
+        counts = await run_in_threadpool(lambda: self.store.counts(tenant=call.caller.scope))
+        shapes = [job_shape(kept.job, ended=kept.ended) for kept in found]
+        return JSONResponse({"jobs": shapes, "counts": counts})
+
+    async def show(self, call: Call) -> Response:
+        return JSONResponse(kept_shape(await self._found(call)))
+
+    async def why(self, call: Call) -> Response:
+        """GET: why a job is where it is; for a waiting one what the policy says."""
+        kept = await self._found(call)
+        shape = job_shape(kept.job, ended=kept.ended)
+        sentence = f"Job {kept.job.id} is {kept.job.state}: {kept.job.reason}"
+        if kept.job.detail:
+            sentence += f" ({kept.job.detail})"
+        found: dict[str, object] = {"job": shape, "sentence": f"{sentence}."}
+        if kept.job.state is State.WAITING:
+            asked = self.leading.consult(lambda *now: self._explained(kept.job.id, *now))
+            explained: dict[str, object] = await asyncio.wrap_future(asked)
+            found.update(explained)
+        return JSONResponse(found)
+
+    async def events(self, call: Call) -> Response:
+        """GET: the log of one job, the oldest first."""
+        kept = await self._found(call)
+        after = call.number("after", 0, most=10**15)
+        lines = await run_in_threadpool(lambda: self.store.log(job=kept.job.id, after=after))
+        return JSONResponse({"events": [line_shape(line) for line in lines]})
+
+    async def log(self, call: Call) -> Response:
+        """GET: a piece of a task's output; `X-Next` says where the next one begins."""
+        kept = await self._found(call)
+        query = call.request.query_params
+        attempt = call.number("attempt", kept.job.attempt, most=10**6)
+        incarnation = call.number("incarnation", 0, most=10**6)
+        name = TaskName(kept.job.id, attempt, query.get("role", "worker-0"), incarnation)
+        start = call.number("start", 0, most=10**15)
+        piece, after = await run_in_threadpool(
+            lambda: self.engine.log(name, start=start, most_bytes=MOST_LOG_BYTES)
+        )
+        headers = {"X-Next": str(after)}
+        return Response(piece, media_type="text/plain; charset=utf-8", headers=headers)
+
+    def wish(self, wish: Wish) -> Answer:
+        """POST: pause, resume or cancel."""
+
+        async def answer(call: Call) -> Response:
+            kept = await self._changeable(call)
+            if kept.job.state.over:
+                what = f"job {kept.job.id} is {kept.job.state} already"
+                raise Refused(409, what, fix="submit it again")
+            event = Wished(self.leading.now, kept.job.id, wish, call.caller.user)
+            outcomes = await self._happen(event)
+            jobs = [job for outcome in outcomes for job in outcome.jobs]
+            return JSONResponse(job_shape(jobs[-1] if jobs else kept.job))
+
+        return answer
+
+    async def rescope(self, call: Call) -> Response:
+        """PATCH: other numbers of devices, or another priority."""
+        job = (await self._changeable(call)).job
+        fields = await call.fields()
+        unknown = sorted(set(fields) - {"min_devices", "max_devices", "priority"})
+        if unknown:
+            fix = "send 'min_devices', 'max_devices' or 'priority'"
+            raise InputError(f"'{unknown[0][:40]}' cannot be changed", fix=fix)
+        numbers = {name: _whole(name, value) for name, value in fields.items()}
+        event = Rescoped(
+            self.leading.now,
+            job.id,
+            call.caller.user,
+            numbers.get("min_devices", job.min_devices),
+            numbers.get("max_devices", job.max_devices),
+            numbers.get("priority", job.priority),
+        )
+        await self._happen(event)
+        return JSONResponse(kept_shape(await self._found(call)))
+
+    async def _happen(self, event: Event, *, specs: dict[str, str] | None = None) -> list[Outcome]:
+        return await asyncio.wrap_future(self.leading.ask(lambda *_: [event], specs))
+
+    async def _found(self, call: Call) -> Kept:
+        """The job that a prefix of its id, or its name, means; only among those to be seen."""
+        asked = call.job
+        found = await run_in_threadpool(
+            lambda: self.store.find(asked, tenant=call.caller.scope, most=3)
+        )
+        exact = [kept for kept in found if kept.job.id == asked]
+        ids = [kept for kept in found if kept.job.id.startswith(asked)]
+        if exact or len(ids) == 1 or (found and not ids):
+            return (exact or ids or found)[0]
+        if not found:
+            raise not_found(asked[:40])
+        several = ", ".join(kept.job.id for kept in ids)
+        raise Refused(409, f"'{asked[:40]}' could be {several} …", fix="write more of the id")
+
+    async def _changeable(self, call: Call) -> Kept:
+        kept = await self._found(call)
+        if not call.caller.may_change(kept.job.facts.tenant):
+            raise Refused(403, f"{call.caller.user} may look at jobs, not change them")
+        return kept
+
+    def _explained(self, name: str, lifecycle: Lifecycle, now: float) -> dict[str, object]:
+        scheduler = self.scheduler()
+        if scheduler is None:
+            return {}
+        found = explain(scheduler.view(lifecycle, now), scheduler.policy).get(name)
+        if found is None:
+            return {}
+        return {
+            "sentence": found.sentence(),
+            "reasons": [reason.value for reason in found.reasons],
+            "unblocked_by": list(found.unblocked_by),
+            "predicted_start": found.predicted_start,
+        }
+
+
+def _whole(name: str, value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or abs(value) > 10**6:
+        raise InputError(f"'{name}' is not a whole number", fix="write a number such as 4")
+    return value

@@ -1,0 +1,84 @@
+"""Records as JSON for people and programs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+from modelyard.control.lifecycle.job import Job
+from modelyard.control.lifecycle.node import NodeRecord
+from modelyard.control.store.store import Kept, Line
+
+
+def job_shape(job: Job, *, ended: float | None = None) -> dict[str, object]:
+    """One job in a list."""
+    return {
+        "id": job.id,
+        "name": job.facts.name,
+        "tenant": job.facts.tenant,
+        "owner": job.facts.owner,
+        "state": job.state,
+        "reason": job.reason,
+        "detail": job.detail,
+        "since": job.since,
+        "submitted": job.facts.submitted,
+        "first_start": job.first_start,
+        "ended": ended,
+        "priority": job.priority,
+        "min_devices": job.min_devices,
+        "max_devices": job.max_devices,
+        "devices": job.devices if job.state.placed else 0,
+        "attempt": job.attempt,
+        "steps": job.steps,
+        "device_seconds": job.service,
+        "run_seconds": job.run_seconds,
+    }
+
+
+def kept_shape(kept: Kept) -> dict[str, object]:
+    """One job in full."""
+    job = kept.job
+    return {
+        **job_shape(job, ended=kept.ended),
+        "tasks": [
+            {
+                "role": slot.role,
+                "node": slot.node,
+                "devices": list(slot.devices),
+                "incarnation": slot.incarnation,
+                "up": slot.up,
+            }
+            for _, slot in job.tasks()
+        ],
+        "spec": json.loads(kept.spec).get("job", {}) if kept.spec else {},
+    }
+
+
+def line_shape(line: Line) -> dict[str, object]:
+    entry = line.entry
+    return {
+        "number": line.number,
+        "at": entry.at,
+        "job": entry.job,
+        "node": entry.node,
+        "attempt": entry.attempt,
+        "state": entry.state,
+        "reason": entry.reason,
+        "what": entry.what,
+        "who": entry.who,
+    }
+
+
+def node_shape(node: NodeRecord, given: Mapping[int, str]) -> dict[str, object]:
+    """A node and which job has which device."""
+    return {
+        "name": node.name,
+        "kind": node.kind,
+        "health": node.health,
+        "detail": node.detail,
+        "since": node.since,
+        "devices": [
+            {"number": device, "job": given.get(device), "out": node.out.get(device)}
+            for device in range(node.devices)
+        ],
+    }

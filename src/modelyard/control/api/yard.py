@@ -1,0 +1,209 @@
+"""The yard as a whole over HTTP: nodes, the log, tokens, health, figures for Prometheus."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
+
+from modelyard.control.api.calls import Call, Refused
+from modelyard.control.api.shapes import line_shape, node_shape
+from modelyard.control.leading import Leading
+from modelyard.control.lifecycle.events import NodeTurned
+from modelyard.control.lifecycle.machine import Lifecycle
+from modelyard.control.lifecycle.node import Health
+from modelyard.control.lifecycle.states import State
+from modelyard.control.store.callers import Caller, Role, issue, issued, revoke
+from modelyard.control.store.lease import leader
+from modelyard.control.store.store import Line, Store
+from modelyard.errors import InputError
+
+#: how often a stream looks for news, and how often it shows that it lives
+STREAM_SECONDS, SIGN_OF_LIFE_SECONDS = 0.25, 10.0
+MOST_LETTERS = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Yard:
+    """The calls about everything but single jobs."""
+
+    store: Store
+    leading: Leading
+
+    async def status(self, call: Call) -> Response:
+        """GET: who leads, and how many jobs are where."""
+        found = await run_in_threadpool(leader, self.store.database)
+        counts = await run_in_threadpool(lambda: self.store.counts(tenant=call.caller.scope))
+        return JSONResponse(
+            {
+                "leads": self.leading.leads,
+                "leader": found.address if found else None,
+                "term": found.term if found else None,
+                "user": call.caller.user,
+                "tenant": call.caller.tenant,
+                "role": call.caller.role,
+                "jobs": counts,
+            }
+        )
+
+    async def nodes(self, call: Call) -> Response:
+        """GET: nodes, their devices and who has them; other tenants' jobs have no names."""
+        shapes = await asyncio.wrap_future(
+            self.leading.consult(lambda lifecycle, _: _node_shapes(lifecycle, call.caller))
+        )
+        return JSONResponse({"nodes": shapes})
+
+    async def turn(self, call: Call, health: Health) -> Response:
+        """POST: take a node out of service, or back into it."""
+        _only_admin(call)
+        why = _text(await call.fields(), "why", otherwise="")
+        node = str(call.request.path_params["node"])
+        event = NodeTurned(self.leading.now, node, health, call.caller.user, why)
+        await asyncio.wrap_future(self.leading.ask(lambda *_: [event]))
+        return await self.nodes(call)
+
+    async def drain(self, call: Call) -> Response:
+        return await self.turn(call, Health.DRAINED)
+
+    async def give_back(self, call: Call) -> Response:
+        return await self.turn(call, Health.IN_SERVICE)
+
+    async def events(self, call: Call) -> Response:
+        """GET: the log of all jobs that are to be seen, the oldest first."""
+        after = call.number("after", 0, most=10**15)
+        lines = await run_in_threadpool(lambda: self._visible(call.caller, after))
+        return JSONResponse({"events": [line_shape(line) for line in lines]})
+
+    async def stream(self, call: Call) -> Response:
+        """GET: the same as server-sent events, for as long as somebody listens."""
+        last = call.request.headers.get("last-event-id", "")
+        after = int(last) if last.isascii() and last.isdigit() and len(last) < 18 else None
+        if after is None:
+            after = call.number("after", 0, most=10**15)
+        return StreamingResponse(
+            self._news(call, after),
+            media_type="text/event-stream",
+            headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
+        )
+
+    async def tokens(self, call: Call) -> Response:
+        _only_admin(call)
+        found = await run_in_threadpool(issued, self.store.database)
+        shapes = [
+            {
+                "hint": one.hint,
+                "user": one.caller.user,
+                "tenant": one.caller.tenant,
+                "role": one.caller.role,
+                "made": one.made,
+            }
+            for one in found
+        ]
+        return JSONResponse({"tokens": shapes})
+
+    async def issue(self, call: Call) -> Response:
+        """POST: a new token; this answer is the only place where it can ever be read."""
+        _only_admin(call)
+        fields = await call.fields()
+        role = _text(fields, "role", otherwise=Role.MEMBER)
+        if role not in set(Role):
+            raise InputError(f"'{role}' is no role", fix=f"write {', '.join(Role)}")
+        caller = Caller(_text(fields, "user"), _text(fields, "tenant"), Role(role))
+        token = await run_in_threadpool(
+            lambda: issue(self.store.database, caller, at=self.leading.now)
+        )
+        return JSONResponse({"token": token}, status_code=201)
+
+    async def revoke(self, call: Call) -> Response:
+        _only_admin(call)
+        hint = str(call.request.path_params["hint"])
+        gone = await run_in_threadpool(revoke, self.store.database, hint)
+        if not gone:
+            raise Refused(404, f"no token begins with '{hint[:40]}'", fix="see 'yard tokens'")
+        return JSONResponse({"revoked": gone})
+
+    async def metrics(self, call: Call) -> Response:
+        """GET: figures in the format of Prometheus; of the whole yard, so for admins."""
+        _only_admin(call)
+        figures = await asyncio.wrap_future(self.leading.consult(lambda one, _: _figures(one)))
+        counts = await run_in_threadpool(self.store.counts)
+        states = {state: counts.get(state, 0) for state in State}
+        lines = ["# TYPE yard_jobs gauge"]
+        lines += [f'yard_jobs{{state="{state}"}} {count}' for state, count in states.items()]
+        for name, value in figures.items():
+            lines += [f"# TYPE {name} gauge", f"{name} {value}"]
+        return PlainTextResponse(
+            "\n".join([*lines, ""]), media_type="text/plain; version=0.0.4; charset=utf-8"
+        )
+
+    async def alive(self, _: Request) -> Response:
+        """GET without a token: whether this server answers, and whether it leads."""
+        return JSONResponse({"alive": True, "leads": self.leading.leads})
+
+    def _visible(self, caller: Caller, after: int) -> list[Line]:
+        lines = self.store.log(after=after)
+        if caller.role is Role.ADMIN:
+            return lines
+        own: dict[str, bool] = {}
+        for line in lines:
+            name = line.entry.job
+            if name and name not in own:
+                kept = self.store.job(name)
+                own[name] = kept is not None and caller.may_see(kept.job.facts.tenant)
+        return [line for line in lines if own.get(line.entry.job, False)]
+
+    async def _news(self, call: Call, after: int) -> AsyncIterator[str]:
+        quiet = 0.0
+        while not await call.request.is_disconnected():
+            lines = await run_in_threadpool(self._visible, call.caller, after)
+            for line in lines:
+                yield f"id: {line.number}\ndata: {json.dumps(line_shape(line))}\n\n"
+            if lines:
+                after, quiet = lines[-1].number, 0.0
+            elif quiet >= SIGN_OF_LIFE_SECONDS:
+                quiet = 0.0
+                yield ": still here\n\n"
+            await asyncio.sleep(STREAM_SECONDS)
+            quiet += STREAM_SECONDS
+
+
+def _node_shapes(lifecycle: Lifecycle, caller: Caller) -> list[dict[str, object]]:
+    given: dict[str, dict[int, str]] = {}
+    for job in lifecycle.active.values():
+        shown = job.id if caller.may_see(job.facts.tenant) else "another tenant's"
+        for node, device in job.occupied():
+            given.setdefault(node, {})[device] = shown
+    return [node_shape(node, given.get(node.name, {})) for node in lifecycle.nodes.values()]
+
+
+def _figures(lifecycle: Lifecycle) -> dict[str, float]:
+    in_service = sum(len(node.in_service()) for node in lifecycle.nodes.values())
+    every = sum(node.devices for node in lifecycle.nodes.values())
+    health = Counter(node.health for node in lifecycle.nodes.values())
+    used = sum(job.devices for job in lifecycle.active.values() if job.state.placed)
+    return {
+        "yard_devices": every,
+        "yard_devices_in_service": in_service,
+        "yard_devices_given": used,
+        "yard_nodes_in_service": health[Health.IN_SERVICE],
+    }
+
+
+def _only_admin(call: Call) -> None:
+    if call.caller.role is not Role.ADMIN:
+        raise Refused(403, "only an admin may do this", fix="ask one")
+
+
+def _text(fields: dict[str, object], name: str, *, otherwise: str | None = None) -> str:
+    value = fields.get(name, otherwise)
+    if not isinstance(value, str) or len(value) > MOST_LETTERS or not value.isprintable():
+        raise InputError(f"'{name}' is not a text", fix=f'send {{"{name}": "…"}}')
+    if not value and otherwise is None:
+        raise InputError(f"'{name}' is empty", fix=f'send {{"{name}": "…"}}')
+    return value

@@ -1,0 +1,246 @@
+"""The yard from a program: the same verbs as on the command line.
+
+    yard = Client()                      # the yard of this machine, or of YARD_URL
+    job = yard.submit("job.yaml")
+    print(yard.why(job["id"])["sentence"])
+
+Calls that cannot have been carried out are repeated; a submission carries its id, so that asking
+twice submits once.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import secrets
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, urlencode, urlsplit
+
+from modelyard.errors import InputError, YardError
+
+URL_VARIABLE, TOKEN_VARIABLE, FOLDER_VARIABLE = "YARD_URL", "YARD_TOKEN", "YARD_FOLDER"
+#: how long a call may take, and for how long it is repeated while the yard is away
+CALL_SECONDS, PATIENCE_SECONDS = 30.0, 15.0
+PAUSE_SECONDS = 0.2
+
+
+class NoYard(YardError):
+    """No yard answers."""
+
+
+class CallRefused(YardError):
+    """The yard answered, and not with what was asked for."""
+
+    def __init__(self, status: int, message: str, *, fix: str = "") -> None:
+        super().__init__(message, fix=fix)
+        self.status = status
+
+
+def yard_folder() -> Path:
+    """Where this machine's yard keeps its state: YARD_FOLDER, or `.yard` at home."""
+    return Path(os.environ.get(FOLDER_VARIABLE) or Path.home() / ".yard")
+
+
+class Client:
+    """Calls to one yard."""
+
+    def __init__(
+        self,
+        url: str | None = None,
+        token: str | None = None,
+        *,
+        folder: Path | None = None,
+        patience_seconds: float = PATIENCE_SECONDS,
+    ) -> None:
+        """Without an address, that of the environment or of the yard of this machine."""
+        self._url = url or os.environ.get(URL_VARIABLE)
+        self._token = token or os.environ.get(TOKEN_VARIABLE)
+        self._folder = folder or yard_folder()
+        self._patience_seconds = patience_seconds
+
+    def submit(self, job: str | Path, *, id: str | None = None) -> dict[str, Any]:
+        """Submit a job file; it runs in the file's folder."""
+        path = Path(job)
+        try:
+            text = path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise InputError(f"{path} cannot be read: {error}", fix="name a job file") from error
+        return self.submit_text(text, folder=str(path.resolve().parent), id=id)
+
+    def submit_text(self, text: str, *, folder: str = "", id: str | None = None) -> dict[str, Any]:
+        """Submit the YAML of a job."""
+        query = {"id": id or secrets.token_hex(6), "folder": folder}
+        found = self._call("POST", "/v1/jobs", query=query, body=text.encode())
+        assert isinstance(found, dict)
+        return found
+
+    def jobs(self, *, all: bool = False, most: int = 100, skip: int = 0) -> dict[str, Any]:
+        """Unfinished jobs, or all of them; the newest first, with the number in each state."""
+        query = {"all": "1" if all else "0", "most": str(most), "skip": str(skip)}
+        return self._object("GET", "/v1/jobs", query=query)
+
+    def job(self, job: str) -> dict[str, Any]:
+        return self._object("GET", f"/v1/jobs/{_part(job)}")
+
+    def why(self, job: str) -> dict[str, Any]:
+        return self._object("GET", f"/v1/jobs/{_part(job)}/why")
+
+    def events(self, job: str | None = None, *, after: int = 0) -> list[dict[str, Any]]:
+        path = f"/v1/jobs/{_part(job)}/events" if job else "/v1/events"
+        found = self._object("GET", path, query={"after": str(after)})["events"]
+        assert isinstance(found, list)
+        return found
+
+    def log(
+        self, job: str, *, role: str = "worker-0", start: int = 0, attempt: int | None = None
+    ) -> tuple[bytes, int]:
+        """A piece of what a task wrote, and where the next one begins."""
+        query = {"role": role, "start": str(start)}
+        if attempt is not None:
+            query["attempt"] = str(attempt)
+        piece, headers = self._send("GET", f"/v1/jobs/{_part(job)}/log", query, b"")
+        return piece, int(headers.get("x-next", start))
+
+    def pause(self, job: str) -> dict[str, Any]:
+        return self._object("POST", f"/v1/jobs/{_part(job)}/pause")
+
+    def resume(self, job: str) -> dict[str, Any]:
+        return self._object("POST", f"/v1/jobs/{_part(job)}/resume")
+
+    def cancel(self, job: str) -> dict[str, Any]:
+        return self._object("POST", f"/v1/jobs/{_part(job)}/cancel")
+
+    def scale(
+        self,
+        job: str,
+        *,
+        min_devices: int | None = None,
+        max_devices: int | None = None,
+        priority: int | None = None,
+    ) -> dict[str, Any]:
+        """Let a job have more or fewer devices, or another priority."""
+        fields = {"min_devices": min_devices, "max_devices": max_devices, "priority": priority}
+        said = {name: value for name, value in fields.items() if value is not None}
+        return self._object("PATCH", f"/v1/jobs/{_part(job)}", body=json.dumps(said).encode())
+
+    def nodes(self) -> list[dict[str, Any]]:
+        found = self._object("GET", "/v1/nodes")["nodes"]
+        assert isinstance(found, list)
+        return found
+
+    def drain(self, node: str, *, why: str = "") -> None:
+        body = json.dumps({"why": why}).encode()
+        self._object("POST", f"/v1/nodes/{_part(node)}/drain", body=body)
+
+    def give_back(self, node: str) -> None:
+        self._object("POST", f"/v1/nodes/{_part(node)}/return")
+
+    def status(self) -> dict[str, Any]:
+        return self._object("GET", "/v1/status")
+
+    def issue_token(self, *, user: str, tenant: str, role: str) -> str:
+        body = json.dumps({"user": user, "tenant": tenant, "role": role}).encode()
+        return str(self._object("POST", "/v1/tokens", body=body)["token"])
+
+    def wait(self, job: str, *, seconds: float = 1e9) -> dict[str, Any]:
+        """The job when it is over; `TimeoutError` when that takes longer."""
+        until = time.monotonic() + seconds
+        while True:
+            found = self.job(job)
+            if found["state"] in ("succeeded", "failed", "cancelled"):
+                return found
+            if time.monotonic() > until:
+                raise TimeoutError(f"job {job} is {found['state']} after {seconds:g} s")
+            time.sleep(PAUSE_SECONDS)
+
+    def _object(
+        self, method: str, path: str, *, query: dict[str, str] | None = None, body: bytes = b""
+    ) -> dict[str, Any]:
+        found = self._call(method, path, query=query or {}, body=body)
+        assert isinstance(found, dict)
+        return found
+
+    def _call(self, method: str, path: str, *, query: dict[str, str], body: bytes) -> object:
+        return json.loads(self._send(method, path, query, body)[0])
+
+    def _send(
+        self, method: str, path: str, query: dict[str, str], body: bytes
+    ) -> tuple[bytes, dict[str, str]]:
+        """One call, repeated while nobody answers: the yard may be starting again."""
+        until = time.monotonic() + self._patience_seconds
+        for pause in _pauses():
+            try:
+                status, answer, headers = self._once(method, path, query, body)
+            except (OSError, http.client.HTTPException) as error:
+                if time.monotonic() + pause > until:
+                    raise self._nobody(error) from error
+            else:
+                if status < 400:
+                    return answer, headers
+                if status != 503 or time.monotonic() + pause > until:
+                    raise _refusal(status, answer)
+            time.sleep(pause)
+        raise AssertionError("there is always another pause")
+
+    def _once(
+        self, method: str, path: str, query: dict[str, str], body: bytes
+    ) -> tuple[int, bytes, dict[str, str]]:
+        url, token = self._found()
+        parts = urlsplit(url)
+        kind = (
+            http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+        )
+        connection = kind(parts.hostname or "", parts.port, timeout=CALL_SECONDS)
+        try:
+            target = f"{path}?{urlencode(query)}" if query else path
+            connection.request(method, target, body, {"Authorization": f"Bearer {token}"})
+            response = connection.getresponse()
+            headers = {name.lower(): value for name, value in response.getheaders()}
+            return response.status, response.read(), headers
+        finally:
+            connection.close()
+
+    def _found(self) -> tuple[str, str]:
+        """Address and token; a yard on this machine may have moved since the last call."""
+        url, token = self._url, self._token
+        if url is None:
+            try:
+                url = str(json.loads((self._folder / "server.json").read_text())["address"])
+            except (OSError, ValueError, KeyError) as error:
+                raise FileNotFoundError(f"no yard in {self._folder}") from error
+        if token is None:
+            try:
+                token = (self._folder / "admin.token").read_text().strip()
+            except OSError as error:
+                what = f"no token for {url}"
+                raise InputError(what, fix=f"set {TOKEN_VARIABLE}") from error
+        return url, token
+
+    def _nobody(self, error: Exception) -> NoYard:
+        where = self._url or f"the yard in {self._folder}"
+        return NoYard(f"{where} does not answer: {error}", fix="start it with 'yard up'")
+
+
+def _pauses() -> Iterator[float]:
+    pause = PAUSE_SECONDS
+    while True:
+        yield pause
+        pause = min(2.0 * pause, 2.0)
+
+
+def _refusal(status: int, answer: bytes) -> CallRefused:
+    try:
+        said = json.loads(answer)
+        return CallRefused(status, str(said["error"]), fix=str(said.get("fix", "")))
+    except (ValueError, KeyError, TypeError):
+        return CallRefused(status, f"the yard answered {status}")
+
+
+def _part(text: str) -> str:
+    if not text:
+        raise InputError("a job or node is missing", fix="name it")
+    return quote(text, safe="")

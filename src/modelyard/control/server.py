@@ -1,0 +1,172 @@
+"""One server of a yard: a database, an engine, a thread that leads, and HTTP in front of it."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import socket
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import uvicorn
+from sqlalchemy import Engine as Database
+
+from modelyard.control.api.app import application
+from modelyard.control.api.jobs import Jobs
+from modelyard.control.api.yard import Yard
+from modelyard.control.deciding import Scheduler
+from modelyard.control.knowledge import LiveKnowledge
+from modelyard.control.leading import PACE, Leading, Pace
+from modelyard.control.lifecycle.events import Event, NodeSeen
+from modelyard.control.lifecycle.job import Job
+from modelyard.control.lifecycle.machine import Lifecycle
+from modelyard.control.lifecycle.node import NodeRecord
+from modelyard.control.loop import Decide
+from modelyard.control.recipes import Recipes
+from modelyard.control.store.callers import Caller, Role, issue, recognise
+from modelyard.control.store.connection import open_database, sqlite_url
+from modelyard.control.store.migrate import upgrade
+from modelyard.control.store.store import Store
+from modelyard.control.submission import foreseen
+from modelyard.engines.local.engine import LocalEngine
+from modelyard.errors import InputError
+from modelyard.files import write_atomically
+from modelyard.schedule.view import Policy, TenantView
+from modelyard.spec.cluster import Cluster
+
+log = logging.getLogger(__name__)
+
+TOKEN_FILE = "admin.token"
+#: what a client reads to find the yard: the address, and who serves
+ADDRESS_FILE = "server.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerSettings:
+    """What a server is started with."""
+
+    #: state of the yard on this machine: database, tasks, logs
+    folder: Path
+    cluster: Cluster
+    policy: Policy
+    tenants: dict[str, TenantView]
+    host: str = "127.0.0.1"
+    port: int = 0
+    #: of PostgreSQL where several servers share a yard; SQLite in the folder otherwise
+    database: str | None = None
+    round_seconds: float = 5.0
+    grace_seconds: float = 30.0
+    pace: Pace = PACE
+
+
+class YardServer:
+    """Everything that one process of the control plane has."""
+
+    def __init__(self, settings: ServerSettings) -> None:
+        self.settings = settings
+        settings.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._database = open_database(settings.database or sqlite_url(settings.folder / "yard.db"))
+        upgrade(self._database)
+        self._store = Store(self._database)
+        self._engine = LocalEngine(settings.folder / "tasks")
+        self._recipes = Recipes(self._store, settings.folder / "runs")
+        self._scheduler: Scheduler | None = None
+        self._socket = _listen(settings.host, settings.port)
+        host, port = self._socket.getsockname()[:2]
+        self.address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
+        self.leading = Leading(
+            store=self._store,
+            engine=self._engine,
+            recipe=self._recipes,
+            deciding=self._deciding,
+            watch=self._news,
+            holder=f"{socket.gethostname()}:{settings.folder.resolve()}",
+            address=self.address,
+            pace=settings.pace,
+            grace_seconds=settings.grace_seconds,
+        )
+
+    def run(self) -> None:
+        """Serve until somebody ends the process; running jobs do not notice that."""
+        admin_token(self._database, self.settings.folder, at=self.leading.now)
+        where = {"address": self.address, "pid": os.getpid()}
+        write_atomically(self.settings.folder / ADDRESS_FILE, json.dumps(where))
+        jobs = Jobs(
+            self._store,
+            self.leading,
+            self._engine,
+            self.settings.cluster,
+            lambda: self._scheduler,
+        )
+        app = application(jobs, Yard(self._store, self.leading))
+        config = uvicorn.Config(app, log_level="warning", access_log=False, lifespan="off")
+        self.leading.start()
+        try:
+            uvicorn.Server(config).run(sockets=[self._socket])
+        finally:
+            self.leading.stop()
+            self._database.dispose()
+
+    def _deciding(self) -> Decide:
+        """A scheduler of what is known when this server begins to lead."""
+        settings = self.settings
+        self._scheduler = Scheduler(
+            settings.policy,
+            settings.cluster,
+            self._introduced,
+            settings.tenants,
+            round_seconds=settings.round_seconds,
+            restart_seconds=settings.grace_seconds,
+        )
+        return self._scheduler.decide
+
+    def _introduced(self, job: Job) -> LiveKnowledge:
+        return LiveKnowledge(foreseen(self._recipes.written(job.id).spec), job.min_devices)
+
+    def _news(self, lifecycle: Lifecycle, now: float) -> Sequence[Event]:
+        """Nodes that the yard does not know yet."""
+        return [
+            NodeSeen(now, NodeRecord(name=node.name, kind=node.kind, devices=node.devices))
+            for node in self.settings.cluster.nodes
+            if node.name not in lifecycle.nodes
+            or lifecycle.nodes[node.name].devices != node.devices
+        ]
+
+
+def admin_token(database: Database, folder: Path, *, at: float) -> str:
+    """The token of this machine's admin, made when there is none; only its owner can read it."""
+    path = folder / TOKEN_FILE
+    if path.exists():
+        token = path.read_text().strip()
+        if recognise(database, token) is not None:
+            return token
+    token = issue(database, Caller("admin", "default", Role.ADMIN), at=at)
+    with _private(path) as file:
+        os.write(file, token.encode() + b"\n")
+    return token
+
+
+@contextmanager
+def _private(path: Path) -> Iterator[int]:
+    path.unlink(missing_ok=True)
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        yield file
+    finally:
+        os.close(file)
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listening = socket.socket(family, socket.SOCK_STREAM)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listening.bind((host, port))
+    except OSError as error:
+        listening.close()
+        what = f"nobody can listen at {host}:{port}: {error.strerror}"
+        raise InputError(what, fix="choose another --listen, or stop whoever has it") from error
+    return listening

@@ -1,0 +1,88 @@
+"""From what people write to a job of the yard."""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+from pathlib import Path
+
+from modelyard.control.knowledge import Estimate
+from modelyard.control.lifecycle.job import Facts, Form, Job
+from modelyard.control.store.callers import Caller
+from modelyard.errors import InputError
+from modelyard.spec.cluster import Cluster
+from modelyard.spec.job import JobSpec, parse_job
+from modelyard.speed.amdahl import AmdahlSpeed
+
+_ID = re.compile(r"[0-9a-f]{8,16}")
+#: The speed-up that is assumed of an elastic job until its steps are measured.
+ASSUMED_SPEEDUP = AmdahlSpeed(serial=0.05)
+
+
+def new_id() -> str:
+    """A name that no other job has."""
+    return secrets.token_hex(6)
+
+
+def checked_id(written: str) -> str:
+    """An id that a client chose, so that it can ask twice and submit once."""
+    if not _ID.fullmatch(written):
+        raise InputError(f"'{written[:40]}' is no id of a job", fix="write 8 to 16 hex digits")
+    return written
+
+
+def submission(
+    text: str, *, id: str, caller: Caller, folder: str, cluster: Cluster, at: float
+) -> tuple[Job, str]:
+    """The job of a YAML text, and what is kept of the text; `InputError` with all its problems."""
+    spec = parse_job(text, "job")
+    tenant = spec.tenant if "tenant" in spec.model_fields_set else caller.tenant
+    if not caller.may_change(tenant):
+        what = f"{caller.user} may not submit jobs of tenant '{tenant}'"
+        raise InputError(what, fix=f"leave 'tenant' out, or write 'tenant: {caller.tenant}'")
+    _check_place(spec, cluster)
+    if folder and not Path(folder).is_absolute():
+        raise InputError(f"'{folder[:200]}' is no absolute folder", fix="send the whole path")
+    facts = Facts(
+        id=id,
+        name=spec.name,
+        tenant=tenant,
+        owner=caller.user,
+        submitted=at,
+        form=Form.COMMAND if spec.command is not None else Form.ELASTIC,
+        model=spec.model or spec.name,
+        kinds=spec.kinds,
+        exclusive=spec.exclusive,
+    )
+    job = Job(
+        facts=facts,
+        min_devices=spec.devices.min,
+        max_devices=spec.devices.max,
+        priority=spec.priority,
+        since=at,
+    )
+    written = spec.model_dump(mode="json", exclude_unset=True)
+    return job, json.dumps({"job": written, "text": text, "folder": folder})
+
+
+def _check_place(spec: JobSpec, cluster: Cluster) -> None:
+    """Refuse at once what could never start, however long it waited."""
+    kinds = [kind for kind in cluster.kinds if not spec.kinds or kind in spec.kinds]
+    if not kinds:
+        have = ", ".join(cluster.kinds)
+        raise InputError(f"no node has {' or '.join(spec.kinds)}", fix=f"this yard has {have}")
+    most = max(cluster.largest_gang(kind) for kind in kinds)
+    if spec.devices.min > most:
+        what = f"the job needs {spec.devices.min} devices of one kind and the yard has {most}"
+        raise InputError(what, fix=f"write 'devices: {most}' or fewer")
+
+
+def foreseen(spec: JobSpec) -> Estimate:
+    """What is known of a job before it has run."""
+    seconds = spec.duration
+    if spec.command is not None or spec.steps is None:
+        return Estimate(seconds=seconds)
+    sizes = range(spec.devices.min, min(spec.devices.max, spec.devices.min + 64) + 1)
+    curve = tuple((size, ASSUMED_SPEEDUP.speedup(size)) for size in sizes)
+    return Estimate(steps=float(spec.steps), curve=curve, seconds=seconds)
