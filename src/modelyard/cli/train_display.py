@@ -15,7 +15,7 @@ from modelyard.units import format_duration
 
 if TYPE_CHECKING:
     from modelyard.spec.job import JobSpec
-    from modelyard.train.conductor.journal import CommitLine
+    from modelyard.train.conductor.journal import CommitLine, ValidationLine
     from modelyard.train.supervisor import Supervisor
 
 #: how soon a death is noticed here, and how often the line changes
@@ -33,6 +33,8 @@ class Watcher:
     began: float = field(default_factory=time.monotonic)
     told: float = field(default_factory=time.monotonic)
     live: bool = field(default_factory=sys.stderr.isatty)
+    #: the last step whose validation was told
+    judged: int = -1
 
     def show(self, committed: Sequence[CommitLine]) -> None:
         """The line of the moment; on a terminal over the last one."""
@@ -42,6 +44,15 @@ class Watcher:
         self.told = now
         text = summary(committed, self.steps)
         click.echo(f"\r\x1b[K{text}" if self.live else text, err=True, nl=not self.live)
+
+    def judge(self, validated: Sequence[ValidationLine]) -> None:
+        """Validations that were not told yet."""
+        for entry in validated:
+            if entry.step > self.judged:
+                self.judged = entry.step
+                loss = "not a number" if entry.loss is None else f"{entry.loss:.4f}"
+                over = counted(entry.samples, "held-out sample")
+                self.say(f"after step {entry.step:,}: loss {loss} on {over}")
 
     def say(self, text: str) -> None:
         """Something that stays."""
@@ -61,12 +72,14 @@ def watch(supervisor: Supervisor, job: JobSpec, *, quiet: bool) -> dict[str, obj
         if time.monotonic() - looked > SECONDS_BETWEEN_LOOKS and not quiet:
             looked = time.monotonic()
             watcher.show(supervisor.committed())
+            watcher.judge(supervisor.validated())
     committed = supervisor.committed()
     if not quiet:
+        watcher.judge(supervisor.validated())
         watcher.say(summary(committed, job.steps))
         taken = format_duration(time.monotonic() - watcher.began)
         watcher.say(f"done in {taken}; journal and logs: {supervisor.folder}")
-    return report(committed, batch=job.batch)
+    return report(committed, batch=job.batch, validated=supervisor.validated())
 
 
 def summary(committed: Sequence[CommitLine], steps: int) -> str:
@@ -85,7 +98,9 @@ def summary(committed: Sequence[CommitLine], steps: int) -> str:
     return " · ".join(parts)
 
 
-def report(committed: Sequence[CommitLine], *, batch: int | None) -> dict[str, object]:
+def report(
+    committed: Sequence[CommitLine], *, batch: int | None, validated: Sequence[ValidationLine] = ()
+) -> dict[str, object]:
     """What `-o json` prints; `batch` is that for which the job was written."""
     import msgspec
 
@@ -104,5 +119,8 @@ def report(committed: Sequence[CommitLine], *, batch: int | None) -> dict[str, o
         "seconds": last.at - first.at,
         "generations": last.generation,
         "members": list(last.members),
+        "validations": [
+            {"step": one.step, "loss": one.loss, "samples": one.samples} for one in validated
+        ],
         "speed": None if speed is None else msgspec.to_builtins(speed),
     }
