@@ -51,6 +51,17 @@ class Verb:
 
 #: In the order of `yard --help`: the main job first.
 VERBS: Mapping[str, Verb] = {
+    "up": Verb("modelyard.cli.up:up", "Start the yard of this machine."),
+    "down": Verb("modelyard.cli.up:down", "Stop the yard of this machine."),
+    "submit": Verb("modelyard.cli.submit:submit", "Give the yard a job."),
+    "ps": Verb("modelyard.cli.ps:ps", "List the yard's jobs."),
+    "logs": Verb("modelyard.cli.logs:logs", "Print what a job wrote."),
+    "events": Verb("modelyard.cli.logs:events", "Print what happened to jobs."),
+    "pause": Verb("modelyard.cli.wishes:pause", "Stop jobs for now."),
+    "resume": Verb("modelyard.cli.wishes:resume", "Let paused jobs run again."),
+    "cancel": Verb("modelyard.cli.wishes:cancel", "End jobs for good."),
+    "scale": Verb("modelyard.cli.wishes:scale", "Change a job's devices or priority."),
+    "nodes": Verb("modelyard.cli.nodes:nodes", "Show nodes; drain and return them."),
     "plan": Verb("modelyard.cli.plan:plan", "Plan a training run: devices, time, cost, loss."),
     "simulate": Verb(
         "modelyard.cli.simulate:simulate", "Play a workload under one or more policies."
@@ -62,6 +73,10 @@ VERBS: Mapping[str, Verb] = {
     "policies": Verb("modelyard.cli.policies:policies", "List the scheduling policies."),
     "generate": Verb("modelyard.cli.generate:generate", "Write a synthetic workload."),
     "train": Verb("modelyard.cli.train:train", "Train a job on this machine, elastically."),
+    "checkpoints": Verb(
+        "modelyard.cli.checkpoints:checkpoints", "List and verify what a run has kept."
+    ),
+    "export": Verb("modelyard.cli.export:export", "Export a trained model for other programs."),
     "learn": Verb("modelyard.cli.learn:learn", "Train a policy on the simulator."),
     "calibrate": Verb(
         "modelyard.cli.calibrate:calibrate", "Measure this machine, so that plans for it are right."

@@ -1,0 +1,216 @@
+"""`yard up` and `yard down`: start and stop the yard of this machine."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from modelyard.cli.output import output_option, print_json
+from modelyard.errors import InputError, YardError
+
+if TYPE_CHECKING:
+    from modelyard.control.client import Client
+
+#: how long a server may take to answer, and to end
+START_SECONDS, END_SECONDS = 30.0, 40.0
+LOG_FILE = "server.log"
+
+
+@click.command()
+@click.option(
+    "--cluster",
+    "cluster_text",
+    help="Nodes and devices: a file, or such as 2x4 for two nodes of four device slots on this "
+    "machine. One node with a slot for each core when left out.",
+)
+@click.option("--policy", "policy_text", default="yard", show_default=True, help="Who runs when.")
+@click.option(
+    "--tenants",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="File with the teams that share the yard.",
+)
+@click.option(
+    "--folder",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Where the yard keeps its state; YARD_FOLDER, or .yard at home.",
+)
+@click.option("--listen", default="127.0.0.1:0", show_default=True, help="Address and port.")
+@click.option("--database", help="postgresql://… where several servers share a yard.")
+@click.option("--round", "round_text", default="5s", show_default=True, help="Between decisions.")
+@click.option("--foreground", is_flag=True, help="Serve here until Ctrl-C.")
+@output_option
+def up(foreground: bool, folder: Path | None, output: str, **options: Any) -> None:
+    """Start the yard of this machine: a server with a database in a folder, nothing else.
+
+    Jobs are processes of this machine that outlive the server: started again, it finds them.
+
+    \b
+    Examples:
+      yard up
+      yard up --cluster 2x2 --policy fifo
+      yard up --foreground --listen 127.0.0.1:7700
+    """
+    from modelyard.control.client import Client, yard_folder
+
+    place = (folder or yard_folder()).absolute()
+    client = Client(folder=place, patience_seconds=0.0)
+    if (status := _status(client)) is not None:
+        raise InputError(
+            f"a yard is up in {place} ({status['leader']})", fix="stop it with 'yard down' first"
+        )
+    if foreground:
+        _serve(place, **options)
+        return
+    status = _start(place, client, options)
+    if output == "json":
+        print_json({"address": status["leader"], "folder": str(place)})
+        return
+    click.echo(f"The yard is up at {status['leader']}; its state is in {place}.")
+    click.echo("Next: yard submit job.yaml · yard ps · yard nodes · yard down")
+
+
+@click.command()
+@click.option("--folder", type=click.Path(file_okay=False, path_type=Path), help="Of the yard.")
+@click.option("--keep-jobs", is_flag=True, help="Let jobs run on; 'yard up' finds them again.")
+def down(folder: Path | None, keep_jobs: bool) -> None:
+    """Stop the yard of this machine; jobs that run are paused first.
+
+    \b
+    Examples:
+      yard down
+      yard down --keep-jobs
+    """
+    from modelyard.control.client import Client, yard_folder
+
+    place = (folder or yard_folder()).absolute()
+    client = Client(folder=place, patience_seconds=2.0)
+    pid = _server_pid(place)
+    if pid is None or _status(client) is None:
+        raise InputError(f"no yard is up in {place}", fix="see 'yard up --help'")
+    if not keep_jobs:
+        _stop_jobs(client)
+    os.kill(pid, signal.SIGTERM)
+    until = time.monotonic() + END_SECONDS
+    while _alive(pid) and time.monotonic() < until:
+        time.sleep(0.05)
+    click.echo("The yard is down. 'yard up' starts it again with everything it knew.")
+
+
+def _start(place: Path, client: Client, options: dict[str, Any]) -> dict[str, Any]:
+    place.mkdir(parents=True, exist_ok=True, mode=0o700)
+    words = ["up", "--foreground", "--folder", str(place)]
+    for name, option in (
+        ("cluster_text", "--cluster"),
+        ("policy_text", "--policy"),
+        ("tenants", "--tenants"),
+        ("listen", "--listen"),
+        ("database", "--database"),
+        ("round_text", "--round"),
+    ):
+        if options[name] is not None:
+            words += [option, str(options[name])]
+    log = place / LOG_FILE
+    with log.open("ab") as output:
+        start = output.tell()
+        process = subprocess.Popen(
+            [sys.executable, "-m", "modelyard", *words],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+        )
+    until = time.monotonic() + START_SECONDS
+    while time.monotonic() < until:
+        if (status := _status(client)) is not None and status["leads"]:
+            return status
+        if process.poll() is not None:
+            break
+        time.sleep(0.05)
+    said = log.read_bytes()[start:].decode(errors="replace").strip()
+    raise YardError(f"the yard did not start: {said or 'it said nothing'}", fix=f"see {log}")
+
+
+def _serve(
+    place: Path,
+    *,
+    cluster_text: str | None,
+    policy_text: str,
+    tenants: Path | None,
+    listen: str,
+    database: str | None,
+    round_text: str,
+) -> None:
+    import logging
+
+    from modelyard.cli.scenario import tenant_views
+    from modelyard.control.server import ServerSettings, YardServer
+    from modelyard.schedule.registry import policy
+    from modelyard.simulate.numbers import read_numbers
+    from modelyard.spec.shorthand import load_cluster
+    from modelyard.units import parse_duration
+
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level="INFO")
+    logging.getLogger("alembic").setLevel(logging.WARNING)
+    cluster = load_cluster(cluster_text or f"1x{os.cpu_count() or 1}")
+    host, _, port = listen.rpartition(":")
+    if not host or not port.isascii() or not port.isdigit() or int(port) > 65_535:
+        raise InputError(f"'{listen}' is no address", fix="write such as 127.0.0.1:7700")
+    settings = ServerSettings(
+        folder=place,
+        cluster=cluster,
+        policy=policy(policy_text, read_numbers=read_numbers),
+        tenants=tenant_views(tenants, cluster),
+        host=host.strip("[]"),
+        port=int(port),
+        database=database,
+        round_seconds=parse_duration(round_text),
+    )
+    YardServer(settings).run()
+
+
+def _status(client: Client) -> dict[str, Any] | None:
+    try:
+        return client.status()
+    except YardError:
+        return None
+
+
+def _server_pid(place: Path) -> int | None:
+    import json
+
+    from modelyard.control.server import ADDRESS_FILE
+
+    try:
+        return int(json.loads((place / ADDRESS_FILE).read_text())["pid"])
+    except (OSError, ValueError, KeyError):
+        return None
+
+
+def _stop_jobs(client: Client) -> None:
+    """Pause everything that runs, and wait until it has stopped."""
+    active = ("starting", "running", "stopping")
+    running = [job for job in client.jobs(most=1000)["jobs"] if job["state"] in active]
+    for job in running:
+        client.pause(job["id"])
+        click.echo(f"pausing {job['id']} ({job['name']})", err=True)
+    until = time.monotonic() + END_SECONDS
+    while any(client.job(job["id"])["state"] in active for job in running):
+        if time.monotonic() > until:
+            click.echo("some jobs take long to stop; they are ended with the yard up again")
+            return
+        time.sleep(0.1)
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
