@@ -32,8 +32,8 @@ def size(folder: int) -> int:
 
 
 def _read(folder: int, pieces: list[int], start: int, most_bytes: int) -> tuple[bytes, int]:
-    for first, following in zip(pieces, [*pieces[1:], None], strict=True):
-        if following is not None and following <= start:
+    for index, first in enumerate(pieces):
+        if pieces[index + 1 :] and pieces[index + 1] <= start:
             continue
         handle = os.open(piece_name(first), os.O_RDONLY, dir_fd=folder)
         try:

@@ -6,6 +6,8 @@ and by a mark in its environment.
 
 from __future__ import annotations
 
+import time
+
 import psutil
 
 from modelyard.engines.local.keeper import groups
@@ -14,6 +16,7 @@ from modelyard.engines.local.records import Record
 
 #: how long killed processes may take to go; one that waits for a broken disk can take for ever
 MOST_SECONDS = 2.0
+PAUSE_SECONDS = 0.02
 
 
 def end_orphans(record: Record) -> bool:
@@ -21,27 +24,33 @@ def end_orphans(record: Record) -> bool:
     if record.boot and record.boot != boot_identity():
         # The machine was started again: nothing can be left, and numbers mean nothing any more.
         return True
-    left = [process for process in psutil.process_iter() if _belongs(process, record)]
-    for process in left:
-        try:
-            # psutil compares the time of its start first: never a stranger with the same number.
-            process.kill()
-        except psutil.Error:
-            continue
-    _, alive = psutil.wait_procs(left, timeout=MOST_SECONDS)
-    # Those that were killed may have started others before they were.
-    if alive or (left and any(_belongs(each, record) for each in psutil.process_iter())):
-        return False
+    last = time.monotonic() + MOST_SECONDS
+    # Again until there are none: those that were killed may have started others before.
+    while left := _orphans(record):
+        if time.monotonic() > last:
+            return False
+        for process in left:
+            try:
+                # psutil compares when it was started: never a stranger with the same number.
+                process.kill()
+            except psutil.Error:
+                continue
+        time.sleep(PAUSE_SECONDS)
     return groups.remove_folders(list(record.groups))
 
 
-def _belongs(process: psutil.Process, record: Record) -> bool:
+def _orphans(record: Record) -> list[psutil.Process]:
+    members = _members(record)
+    return [each for each in psutil.process_iter() if _belongs(each, record.marker, members)]
+
+
+def _belongs(process: psutil.Process, marker: str, members: set[int]) -> bool:
     try:
-        if process.environ().get("YARD_TASK") == record.marker:
-            return process.status() != psutil.STATUS_ZOMBIE
+        ours = process.pid in members or process.environ().get("YARD_TASK") == marker
+        # What is dead and was not waited for yet does no harm.
+        return ours and process.status() != psutil.STATUS_ZOMBIE
     except (psutil.Error, OSError):
-        pass
-    return process.pid in _members(record)
+        return False
 
 
 def _members(record: Record) -> set[int]:

@@ -102,8 +102,9 @@ def _create(folder: Path, state: Path) -> None:
     """Make an empty state, once: it is made elsewhere and renamed, which fails the second time."""
     draft = Path(tempfile.mkdtemp(prefix=".making-", dir=folder))
     first = draft / f"{_TERM}0"
-    for name in (TASKS, MAKING, FORGOTTEN, OVER):
-        (first / name).mkdir(mode=0o700, parents=True)
+    for name in ("", TASKS, MAKING, FORGOTTEN, OVER):
+        (first / name).mkdir(mode=0o700)
+    (first / IDENTITY).touch(mode=0o600)
     (first / IDENTITY).write_text(secrets.token_hex(4), encoding="ascii")
     try:
         os.rename(draft, state)
