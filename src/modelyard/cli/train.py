@@ -59,7 +59,7 @@ def train(
     job = read_job(job_file)
     if steps is not None:
         job = job.model_copy(update={"steps": steps})
-    _need_torch()
+    need_torch()
     count = workers or _usual_workers(job)
     _check(job, job_file.parent, count)
     folder = out or job_file.parent / f"{job.name}-run"
@@ -146,7 +146,8 @@ def _supervisor(
     )
 
 
-def _need_torch() -> None:
+def need_torch() -> None:
+    """`InputError` with what to install, where training is not."""
     from importlib.util import find_spec
 
     if find_spec("torch") is None or find_spec("msgspec") is None:

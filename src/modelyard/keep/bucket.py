@@ -181,7 +181,8 @@ class Bucket:
         with _translated(self.place, "listed", prefix):
             for page in self._obstore.list(self._store, below):
                 for found in page:
-                    yield Entry(str(found["path"]), int(found["size"]))
+                    at = found["last_modified"].timestamp()
+                    yield Entry(str(found["path"]), int(found["size"]), at)
 
     def folders(self, prefix: str = "") -> list[str]:
         below = f"{checked_name(prefix)}/" if prefix else None

@@ -98,7 +98,8 @@ class Folder:
                         # A file may be deleted between being listed and being looked at.
                         with contextlib.suppress(FileNotFoundError):
                             name = path.relative_to(self._root).as_posix()
-                            yield Entry(name, path.stat().st_size)
+                            about = path.stat()
+                            yield Entry(name, about.st_size, about.st_mtime)
         except OSError as error:
             raise self._problem("listed", prefix, error) from error
 

@@ -31,6 +31,8 @@ class Entry:
 
     name: str
     size_bytes: int
+    #: when it was written, in seconds since 1970, by the clock of the place; 0 where nobody knows
+    written_at: float = 0.0
 
 
 class Store(Protocol):

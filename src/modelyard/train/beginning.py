@@ -19,6 +19,7 @@ from torch import nn
 
 from modelyard.errors import InputError, Problem
 from modelyard.keep.checkpoint import versions
+from modelyard.keep.listing import run_checkpoints
 from modelyard.keep.store import open_store
 from modelyard.spec.hugging_face import CONFIG_FILE
 from modelyard.spec.model_source import load_model
@@ -29,8 +30,6 @@ from modelyard.train.pretrained import load_pretrained
 from modelyard.train.pretrained_gguf import load_gguf
 from modelyard.train.snapshots import restore_latest
 
-#: where a run keeps checkpoints when its job does not say
-RUN_CHECKPOINTS = "checkpoints"
 _GGUF = ".gguf"
 #: more names than these hide what is wrong
 _MOST_NAMED = 5
@@ -64,9 +63,10 @@ def checkpoints_at(source: Path | str) -> str | None:
     path = Path(text)
     if path.is_file() or (path / CONFIG_FILE).is_file():
         return None
-    for place in (path, path / RUN_CHECKPOINTS):
-        if place.is_dir() and versions(open_store(place)):
-            return str(place)
+    if path.is_dir():
+        place = run_checkpoints(text)
+        if versions(open_store(place)):
+            return place
     what = "no such file or folder" if not path.exists() else "there are no weights here"
     fix = "name a folder with config.json and safetensors, a .gguf file, or a run's folder"
     raise InputError(what, fix=fix, where=text)

@@ -11,7 +11,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import torch
@@ -42,7 +42,9 @@ TOKENIZER_FILES = (
     "tokenizer.model",
     "spiece.model",
 )
-_TYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+#: heads of tasks, beside the trunk that transformers loads
+BESIDE_FILE = "heads.safetensors"
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
 def export_model(
@@ -52,10 +54,44 @@ def export_model(
     tokenizer: str | os.PathLike[str] | None = None,
     dtype: str = "float32",
     most_bytes: int = MOST_BYTES,
+    config: Mapping[str, object] | None = None,
+    beside: Mapping[str, torch.Tensor] | None = None,
 ) -> Path:
-    """Write a module to a new folder; `tokenizer` is a folder, or a tokenizer.json."""
-    if dtype not in _TYPES:
-        raise UnknownName("type of weights", dtype, _TYPES)
+    """Write a module to a new folder; `tokenizer` is a folder, or a tokenizer.json.
+
+    `config` are fields for the config beside those of the model; tensors `beside` it, which
+    transformers has no place for, go to a file of their own.
+    """
+    kind = _type_named(dtype)
+
+    def write(part: Path) -> None:
+        _write(module, part, kind, most_bytes, config or {})
+        if beside:
+            _save_as(_converted(beside, kind), part / BESIDE_FILE)
+
+    return _exported(folder, tokenizer, write)
+
+
+def export_tensors(
+    tensors: Mapping[str, torch.Tensor],
+    folder: str | os.PathLike[str],
+    *,
+    tokenizer: str | os.PathLike[str] | None = None,
+    dtype: str = "float32",
+    most_bytes: int = MOST_BYTES,
+) -> Path:
+    """Write weights under their own names, for models that transformers has no class for."""
+    kind = _type_named(dtype)
+    return _exported(
+        folder, tokenizer, lambda part: _save(_converted(tensors, kind), part, most_bytes)
+    )
+
+
+def _exported(
+    folder: str | os.PathLike[str],
+    tokenizer: str | os.PathLike[str] | None,
+    write: Callable[[Path], None],
+) -> Path:
     safetensors()
     target = Path(folder)
     _check_target(target)
@@ -64,7 +100,7 @@ def export_model(
         target.parent.mkdir(parents=True, exist_ok=True)
         part = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
         try:
-            _write(module, part, _TYPES[dtype], most_bytes)
+            write(part)
             for name, source in extra.items():
                 shutil.copyfile(source, part / name)
             # Temporary folders, and what safetensors writes, are for their owner alone.
@@ -82,6 +118,16 @@ def export_model(
             f"'{target}' cannot be written: {reason}", fix="choose another place, or make room"
         ) from error
     return target
+
+
+def _type_named(dtype: str) -> torch.dtype:
+    if dtype not in DTYPES:
+        raise UnknownName("type of weights", dtype, DTYPES)
+    return DTYPES[dtype]
+
+
+def _converted(tensors: Mapping[str, torch.Tensor], kind: torch.dtype) -> dict[str, torch.Tensor]:
+    return {name: one.detach().cpu().to(kind).contiguous() for name, one in tensors.items()}
 
 
 def safetensors() -> None:
@@ -110,7 +156,13 @@ def tensor_of(pair: Pair, state: dict[str, torch.Tensor]) -> torch.Tensor:
     return whole.T if pair.transposed else whole
 
 
-def _write(module: nn.Module, folder: Path, dtype: torch.dtype, most_bytes: int) -> None:
+def _write(
+    module: nn.Module,
+    folder: Path,
+    dtype: torch.dtype,
+    most_bytes: int,
+    more: Mapping[str, object],
+) -> None:
     if isinstance(module, HuggingFace):
         module.inner.to(dtype).save_pretrained(folder, max_shard_size=most_bytes)
         return
@@ -126,7 +178,8 @@ def _write(module: nn.Module, folder: Path, dtype: torch.dtype, most_bytes: int)
         width = module.spec.hidden
         tensors["bert.embeddings.token_type_embeddings.weight"] = torch.zeros(1, width, dtype=dtype)
     _save(tensors, folder, most_bytes)
-    text = json.dumps(_config(module, family, dtype), indent=2, sort_keys=True)
+    config = {**_config(module, family, dtype), **more}
+    text = json.dumps(config, indent=2, sort_keys=True)
     (folder / CONFIG_FILE).write_text(text + "\n", encoding="utf-8")
 
 
@@ -159,6 +212,12 @@ def _save(tensors: dict[str, torch.Tensor], folder: Path, most_bytes: int) -> No
     total = sum(one.numel() * one.element_size() for one in tensors.values())
     index = {"metadata": {"total_size": total}, "weight_map": places}
     (folder / INDEX_FILE).write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8")
+
+
+def _save_as(tensors: dict[str, torch.Tensor], path: Path) -> None:
+    from safetensors.torch import save_file
+
+    save_file(tensors, path, metadata={"format": "pt"})
 
 
 def _shards(tensors: dict[str, torch.Tensor], most_bytes: int) -> Iterator[list[str]]:

@@ -18,6 +18,7 @@ from modelyard.spec.training import TrainSpec
 from modelyard.train.aggregate.choose import aggregation
 from modelyard.train.aggregate.interface import Aggregation
 from modelyard.train.asynchronous.pace import PACES
+from modelyard.train.card import CARD, card_of
 from modelyard.train.conductor.server import TOKEN_VARIABLE
 from modelyard.train.course import Course
 from modelyard.train.data.sources import JobData
@@ -40,7 +41,7 @@ def work(text: str) -> None:
     optimizer = optimizer_of(job, data, model)
     way, course = together(train), Course(steering_of(job, steps=post.steps))
     applied = updates(optimizer, course, way, clip=train.optimizer.clip)
-    validation = Validation(job, data, folder, model)
+    validation, card = Validation(job, data, folder, model), card_of(job, data, model)
     every, place = train.checkpoints.every, train.checkpoints.to or post.checkpoints
 
     def due(steps: int) -> bool:
@@ -79,9 +80,8 @@ def work(text: str) -> None:
                 if step.last:
                     # Nothing trains meanwhile, and nobody takes another one.
                     snapshots.wait()
-                snapshots.take(
-                    run.applied, run.state(), generation=step.generation, position=step.stop
-                )
+                state = {**run.state(), CARD: card}
+                snapshots.take(run.applied, state, generation=step.generation, position=step.stop)
 
 
 def settings_of(post: Post, job: JobSpec, data: JobData) -> RunSettings:

@@ -20,6 +20,7 @@ from modelyard.spec.job import read_job
 from modelyard.train.asynchronous.pace import pace
 from modelyard.train.asynchronous.run import AsynchronousRun
 from modelyard.train.asynchronous.tables import made_sparse, rows_used
+from modelyard.train.card import CARD, card_of
 from modelyard.train.job import settings_of
 from modelyard.train.materials import batch_for, model_of, prepared
 from modelyard.train.optimise.schedules import factor
@@ -39,7 +40,7 @@ def work(text: str) -> None:
     model = model_of(job, data, folder)
     wanted, rates = train.optimizer, schedule_of(train, post.steps)
     every, place = train.checkpoints.every, train.checkpoints.to or post.checkpoints
-    taken, tables = 0, made_sparse(model)
+    taken, tables, card = 0, made_sparse(model), card_of(job, data, model)
 
     def used(chosen: Positions) -> Mapping[str, torch.Tensor]:
         return rows_used(model, batch_for(model, data, chosen))
@@ -71,10 +72,12 @@ def work(text: str) -> None:
                 step.backward(loss, samples=len(chosen), tokens=len(chosen) * train.sequence)
             if step.commit() and run.passed(every):
                 taken = run.applied
-                snapshots.take(taken, run.state(), generation=step.generation, position=step.stop)
+                state = {**run.state(), CARD: card}
+                snapshots.take(taken, state, generation=step.generation, position=step.stop)
         if run.applied == post.steps and taken < post.steps:
             # The last push was this worker's, so nobody else keeps what all have trained.
             assert job.batch is not None
             position = post.steps * job.batch
             snapshots.wait()
-            snapshots.take(post.steps, run.state(), generation=1, position=position)
+            state = {**run.state(), CARD: card}
+            snapshots.take(post.steps, state, generation=1, position=position)

@@ -16,6 +16,7 @@ import torch
 from torch import nn
 
 from modelyard.errors import InputError
+from modelyard.spec.layout import Recompute
 from modelyard.train.models.batches import (
     CausalBatch,
     MaskedBatch,
@@ -44,7 +45,7 @@ class HuggingFace(nn.Module):
         super().__init__()
         self.inner, self.objective, self.options = inner, objective, options
         self.vocab = int(inner.config.vocab_size)
-        if options.recompute:
+        if options.recompute is not Recompute.NONE:
             inner.gradient_checkpointing_enable()
 
     def forward(self, tokens: torch.Tensor, **more: torch.Tensor) -> torch.Tensor:
@@ -95,11 +96,7 @@ def hugging_face(source: str, options: ModelOptions, changes: Mapping[str, objec
         fresh = True
     config = _config(transformers, source, changes)
     objective = _objective(transformers, config, source)
-    auto = {
-        Objective.CAUSAL: transformers.AutoModelForCausalLM,
-        Objective.MASKED: transformers.AutoModelForMaskedLM,
-        Objective.PAIRS: transformers.AutoModelForSeq2SeqLM,
-    }[objective]
+    auto = _classes(transformers)[objective]
     try:
         if fresh:
             inner = auto.from_config(config)
@@ -110,6 +107,26 @@ def hugging_face(source: str, options: ModelOptions, changes: Mapping[str, objec
     except (OSError, ValueError, KeyError, RuntimeError, TypeError, ImportError) as error:
         raise _refused(source, error) from error
     return HuggingFace(inner.float(), objective, options)
+
+
+def from_config(fields: Mapping[str, Any], objective: Objective) -> HuggingFace:
+    """The model that a config describes, as `config.to_dict` gave it, with fresh weights."""
+    transformers = library()
+    given = {name: value for name, value in fields.items() if name != "model_type"}
+    try:
+        config = transformers.AutoConfig.for_model(str(fields.get("model_type")), **given)
+        inner = _classes(transformers)[objective].from_config(config)
+    except (ValueError, KeyError, TypeError, RuntimeError) as error:
+        raise _refused(str(fields.get("model_type")), error) from error
+    return HuggingFace(inner.float(), objective, ModelOptions())
+
+
+def _classes(transformers: ModuleType) -> dict[Objective, Any]:
+    return {
+        Objective.CAUSAL: transformers.AutoModelForCausalLM,
+        Objective.MASKED: transformers.AutoModelForMaskedLM,
+        Objective.PAIRS: transformers.AutoModelForSeq2SeqLM,
+    }
 
 
 def library() -> ModuleType:
