@@ -20,6 +20,7 @@ from modelyard.train.models.hugging_face import HuggingFace, Objective
 from modelyard.train.models.multitask import MultiTask, TaskKind
 from modelyard.train.models.registry import HIDDEN_MARKOV, shape_of
 from modelyard.train.optimise.choose import OptimiserSettings, optimizer_for
+from modelyard.train.replica.divide import check_division
 from modelyard.train.replica.places import division_of, replicas_of
 from modelyard.train.steering import schedule_of
 from modelyard.train.validation import held_out
@@ -76,6 +77,7 @@ def _model(
     with torch.device("meta"):
         model = model_of(job, data, folder)
     found = [*_tokens(model, data), *_tasks(model, data), *_counted(job, train, data)]
+    _gather(found, lambda: check_division(model, division_of(train.parallel)))
     if any(True for _ in model.parameters()):
         _gather(found, lambda: optimizer_for(model, OptimiserSettings(name=train.optimizer.name)))
     if not found:

@@ -10,6 +10,7 @@ import torch
 
 from modelyard.errors import InputError, Problem
 from modelyard.spec.job import JobSpec
+from modelyard.spec.layout import Recompute
 from modelyard.spec.training import TrainSpec
 from modelyard.train.beginning import begun
 from modelyard.train.data.luck import Numbers
@@ -64,10 +65,15 @@ def model_of(job: JobSpec, data: JobData, folder: Path) -> torch.nn.Module:
     assert job.train is not None
     given, source = job.train.model_options, job.train.weights
     name = named_in(job.model, folder)
-    options = {**from_data(job.model, given, data), **given}
+    options = {**from_data(job.model, given, data), **recomputing(job.train), **given}
     if source is None:
         return build(name, options)
     return begun(name, options, source if "://" in source else folder / source)
+
+
+def recomputing(train: TrainSpec) -> dict[str, object]:
+    """The option that all models of ours and of Hugging Face have, where a job wants it."""
+    return {} if train.recompute is Recompute.NONE else {"recompute": train.recompute.value}
 
 
 def from_data(model: str, given: Mapping[str, object], data: JobData) -> dict[str, object]:

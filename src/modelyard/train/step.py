@@ -36,14 +36,16 @@ class Step:
     #: samples of all members together
     batch: int
     outcome: Next | None = None
+    #: whether the pass in flight only keeps others of the replica company, and counts for nothing
+    idle: bool = False
+    #: forward passes that every process of the replica makes of its samples
+    passes: int = 0
     #: of what a loss's gradients are a mean
     _mean_over: int = 1
     _began: float = field(default_factory=time.perf_counter)
     _loss: float = 0.0
     _samples: int = 0
     _tokens: int = 0
-    #: whether the pass in flight only keeps others of the replica company, and counts for nothing
-    _idle: bool = False
     #: bytes that were sent before this step
     _sent: int = 0
     #: what else was measured: sums over samples, and over how many
@@ -70,6 +72,11 @@ class Step:
     def last(self) -> bool:
         """Whether it was the last step of the job."""
         return self.outcome is Next.STOP
+
+    @property
+    def weight(self) -> float:
+        """What the gradients of a sample's loss count in the step, with the loss scale in it."""
+        return self.run.course.scale.scale / self._mean_over
 
     def microbatches(self) -> Iterator[Positions]:
         """The samples of this worker, a forward pass at a time."""
@@ -98,8 +105,8 @@ class Step:
                     return
                 if chosen is passes[-1]:
                     aggregation.last_pass()
-                self._idle = not len(chosen)
-                found = piece[:1] if self._idle else chosen
+                self.idle = not len(chosen)
+                found = piece[:1] if self.idle else chosen
                 torch.manual_seed(luck_of(settings.seed, self.number, int(found[0])))
                 yield found
             if len(piece):
@@ -137,7 +144,7 @@ class Step:
         All processes of a replica make equally many passes; some may have no samples.
         """
         inside, size = self.run.inside, self.run.settings.micro_batch
-        count = -(-len(piece) // (inside.parts * size))
+        count = self.passes = -(-len(piece) // (inside.parts * size))
         own = np.array_split(piece, inside.parts)[inside.part]
         if inside.at_once:
             return [own] if count else []
@@ -152,7 +159,7 @@ class Step:
     def backward(self, loss: torch.Tensor, *, samples: int, tokens: int = 0) -> None:
         """Add the gradients of some samples, of whose losses `loss` is the mean."""
         scale = self.run.course.scale.scale
-        weight = 0.0 if self._idle else samples / self._mean_over
+        weight = 0.0 if self.idle else samples / self._mean_over
         (loss * (weight * scale)).backward()
         self.count(loss.item() * samples, samples=samples, tokens=tokens)
         alone = self.group.size == self.run.inside.places == 1 and not self.run.aggregation.local
@@ -162,7 +169,7 @@ class Step:
 
     def count(self, loss: float, *, samples: int, tokens: int) -> None:
         """Add losses, summed over some samples, whose gradients are there already."""
-        if self._idle or not self.run.inside.counts:
+        if self.idle or not self.run.inside.counts:
             return
         self._loss += loss
         self._samples += samples

@@ -8,15 +8,29 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 import torch.nn.functional as functional
 from torch import nn
-from torch.utils.checkpoint import checkpoint
+from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts
 
+from modelyard.spec.layout import Recompute
 from modelyard.spec.model import Model
 from modelyard.spec.traits import QueryKeyNorm
 from modelyard.train.models.options import ModelOptions, activation
+
+_ATEN = torch.ops.aten
+#: What selective recomputation keeps: matrix products and attention, which cost most of the time.
+#: Norms, activations and rotations are computed again.
+_KEPT = (
+    _ATEN.mm.default,
+    _ATEN.addmm.default,
+    _ATEN.bmm.default,
+    _ATEN._scaled_dot_product_flash_attention.default,
+    _ATEN._scaled_dot_product_efficient_attention.default,
+    _ATEN._scaled_dot_product_flash_attention_for_cpu.default,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,12 +184,15 @@ class FeedForward(nn.Module):
 
 
 def recomputed(
-    run: Callable[..., torch.Tensor], *inputs: torch.Tensor | None, recompute: bool
+    run: Callable[..., torch.Tensor], *inputs: torch.Tensor | None, recompute: Recompute
 ) -> torch.Tensor:
     """A block's output, whose activations are kept or computed again in the backward pass."""
-    if recompute and torch.is_grad_enabled():
+    if recompute is Recompute.NONE or not torch.is_grad_enabled():
+        return run(*inputs)
+    if recompute is Recompute.FULL:
         return checkpoint(run, *inputs, use_reentrant=False)
-    return run(*inputs)
+    contexts = partial(create_selective_checkpoint_contexts, list(_KEPT))
+    return checkpoint(run, *inputs, use_reentrant=False, context_fn=contexts)
 
 
 def start_normal(module: nn.Module, deviation: float, *, truncated: bool = False) -> None:

@@ -8,7 +8,7 @@ SiLU; Touvron et al., 2023). Biases, gates, groups and ties come from the shape.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import torch
 import torch.nn.functional as functional
@@ -105,12 +105,14 @@ class Gpt(nn.Module):
             x = x + self.positions(torch.arange(length, device=tokens.device))
         return self.drop(x)
 
-    def through_blocks(self, x: torch.Tensor) -> torch.Tensor:
-        """What all blocks make of the vectors."""
+    def through_blocks(
+        self, x: torch.Tensor, blocks: Iterable[nn.Module] | None = None
+    ) -> torch.Tensor:
+        """What all blocks make of the vectors, or some of them where others have the rest."""
         turn: tuple[torch.Tensor | None, torch.Tensor | None] = (None, None)
         if self.rotary is not None:
             turn = self.rotary(x.shape[1], x.device)
-        for block in self.blocks:
+        for block in self.blocks if blocks is None else blocks:
             x = recomputed(block, x, *turn, recompute=self.recompute)
         return x
 

@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as functional
 
 from modelyard.errors import InputError, Problem, UnknownName, one_of
+from modelyard.spec.layout import Recompute
 from modelyard.train.values import count_problem, number_problem, shown
 
 
@@ -44,8 +45,9 @@ class ModelOptions:
     rope_theta: float = 10_000.0
     #: of embeddings, attention and the outputs of blocks, while training
     dropout: float = 0.0
-    #: compute a block's activations again in the backward pass instead of keeping them
-    recompute: bool = False
+    #: a block's activations that are computed again in the backward pass instead of being kept;
+    #: true stands for all of them
+    recompute: Recompute = Recompute.NONE
     #: standard deviation of the first weights
     initial_deviation: float = 0.02
     #: relative positions beyond this share a bucket (T5)
@@ -61,6 +63,11 @@ class ModelOptions:
     span: float = 3.0
 
 
+_RECOMPUTED: Mapping[object, Recompute] = {
+    False: Recompute.NONE,
+    True: Recompute.FULL,
+    **{one.value: one for one in Recompute},
+}
 _SHARES = frozenset({"dropout", "hidden_share"})
 _TOKENS = frozenset({"mask_token", "pad_token", "end_token"})
 OPTION_NAMES = tuple(field.name for field in fields(ModelOptions))
@@ -77,6 +84,8 @@ def options_from(given: Mapping[str, object]) -> ModelOptions:
             problems.extend(error.problems)
         elif (problem := _problem(name, value, getattr(usual, name))) is not None:
             problems.append(problem)
+        elif name == "recompute":
+            chosen[name] = _RECOMPUTED[value]
         else:
             chosen[name] = tuple(value) if isinstance(value, list) else value
     if problems:
@@ -90,9 +99,10 @@ def activation(name: str) -> Callable[[torch.Tensor], torch.Tensor]:
 
 
 def _problem(name: str, value: object, usual: object) -> Problem | None:
-    if isinstance(usual, bool):
-        wrong = not isinstance(value, bool)
-        return Problem(f"'{name}' is {shown(value)}", "write true or false") if wrong else None
+    if name == "recompute":
+        if isinstance(value, (bool, str)) and value in _RECOMPUTED:
+            return None
+        return Problem(f"'{name}' is {shown(value)}", f"use {one_of(Recompute)}")
     if isinstance(usual, str):
         if isinstance(value, str) and (value in ACTIVATIONS or not value):
             return None

@@ -25,6 +25,7 @@ from modelyard.train.replica.together import Together
 from modelyard.train.run import Run
 from modelyard.train.snapshots import Snapshots
 from modelyard.train.steering import steering_of, updates
+from modelyard.train.validation import Validation
 
 HOST = "127.0.0.1"
 
@@ -44,6 +45,7 @@ def work(text: str) -> None:
     way = ShardSums(inside, owned=part.owned, complete=part.complete)
     course = Course(steering_of(job, steps=post.steps))
     applied = updates(optimizer, course, way, clip=train.optimizer.clip)
+    validation = Validation(job, data, folder, part.model)
     every, where = train.checkpoints.every, train.checkpoints.to or post.checkpoints
 
     def due(steps: int) -> bool:
@@ -70,9 +72,13 @@ def work(text: str) -> None:
             )
         signal.signal(signal.SIGTERM, lambda *_: run.leave())
         for step in run.steps():
+            validation.before(step)
             for chosen in step.microbatches():
                 part.learn(step, chosen)
-            if step.commit() and step.rank == 0 and due(run.applied):
+            if not step.commit():
+                continue
+            validation.after(step)
+            if step.rank == 0 and due(run.applied):
                 if step.last:
                     # Nothing trains meanwhile, and nobody takes another one.
                     snapshots.wait()

@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 
 import torch
+from torch.distributed.tensor import DTensor
 
 from modelyard.train.aggregate.all_reduce import grouped
 from modelyard.train.aggregate.interface import Share, Trained
@@ -76,9 +77,7 @@ class ShardSums:
         """All gradients are sums over all replicas; `Disturbed`, on all places or on none."""
         assert self._share is not None
         for parameter in self._parameters.values():
-            if parameter.grad is None:
-                # Nobody had a sample, or this part was not used.
-                parameter.grad = torch.zeros_like(parameter)
+            parameter.grad = _as_parameter(parameter.grad, parameter)
         self._complete()
         for gradient in self._own_gradients():
             self._share.own(gradient)
@@ -132,3 +131,14 @@ class ShardSums:
         for bucket, flat in zip(buckets, flats, strict=True):
             for one, part in zip(bucket, flat.split([one.numel() for one in bucket]), strict=True):
                 one.copy_(part.view_as(one))
+
+
+def _as_parameter(gradient: torch.Tensor | None, parameter: torch.nn.Parameter) -> torch.Tensor:
+    """A gradient that is divided as its parameter is."""
+    if gradient is None:
+        # Nobody had a sample, or this part was not used.
+        return torch.zeros_like(parameter)
+    if isinstance(gradient, DTensor) and isinstance(parameter, DTensor):
+        # torch leaves some gradients of cut tables whole, or as parts of a sum.
+        return gradient.redistribute(placements=parameter.placements)
+    return gradient
