@@ -58,7 +58,10 @@ def test_what_is_written_is_what_is_loaded(database: Engine) -> None:
     assert cancelled is not None
     assert (cancelled.job.state, cancelled.ended) == (State.CANCELLED, 4.0)
     assert store.job("j1").spec == '{"x": 1}'  # written once, with the submission
-    assert [line.entry.what for line in store.log(job="j1")] == ["submitted", "placed on 1 on a"]
+    assert [line.entry.what for line in store.log(job="j1")] == [
+        "submitted",
+        "placed on 1 device of a",
+    ]
     assert store.counts() == {State.STARTING: 1, State.CANCELLED: 1}
     assert [kept.job.id for kept in store.page()] == ["j1"]
     assert [kept.job.id for kept in store.page(over=True)] == ["j2", "j1"]

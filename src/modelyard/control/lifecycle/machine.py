@@ -448,4 +448,6 @@ def _joined(outcomes: Iterable[Outcome]) -> Outcome:
 
 
 def _in_words(parts: Iterable[tuple[str, int]]) -> str:
-    return ", ".join(f"{count} on {node}" for node, count in parts)
+    return ", ".join(
+        f"{count} device{'' if count == 1 else 's'} of {node}" for node, count in parts
+    )
