@@ -121,6 +121,13 @@ def test_a_file_of_one_source_has_nothing_to_be_held_out_from() -> None:
     assert "1 peak:" in score.summary()
 
 
+def test_a_name_says_whether_there_are_gates_where_no_width_does() -> None:
+    """Three matrices of 8/3·h have as many parameters as two of 4·h."""
+    rows = parse_memory_rows(HEADER + ROW + ROW.replace("gpt", "my-llama").replace("a,", "b,", 1))
+    assert rows.columns.gated.tolist() == [0.0, 1.0]
+    assert rows.columns.ffn.tolist() == [4096.0, 2730.0]
+
+
 def test_a_few_peaks_of_a_cluster_teach_about_the_others() -> None:
     text = HEADER + "".join(
         ROW.replace("a,mine", f"{batch},mine")
@@ -149,7 +156,7 @@ def test_published_peaks_are_within_a_tenth(published: MemoryRows) -> None:
     assert score.overall.p90 < 0.12
     assert all(source.median < 0.1 for source in score.sources)
     assert score.flags.recall >= 0.95
-    assert score.flags.false <= 5
+    assert score.flags.precision >= 0.8
     assert {row.source for row in score.skipped} >= {"amd-primus-pipeline", "amp-neurips22"}
 
 
@@ -162,5 +169,8 @@ def test_the_shipped_coefficients_are_those_of_the_rows(published: MemoryRows) -
 def test_sources_that_were_not_fitted_are_within_a_tenth(published: MemoryRows) -> None:
     score = score_memory(published, shipped_memory(), hold_out=True)
     assert score.overall.held_out_median < 0.1
-    assert 0.7 < score.overall.held_out_coverage < 0.9
+    assert 0.75 <= score.overall.held_out_coverage <= 0.85
+    assert score.held_out_flags is not None
+    assert score.held_out_flags.recall >= 0.95
+    assert score.held_out_flags.precision >= 0.8
     assert np.isfinite([source.held_out_p90 for source in score.sources]).all()

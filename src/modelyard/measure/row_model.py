@@ -2,7 +2,8 @@
 
 Rows publish widths and a parameter count, seldom which matrices there are. A feed-forward part with
 three matrices instead of two, and an output layer of its own, are recognised by the count: of the
-possible models the one nearest to it is taken.
+possible models the one nearest to it is taken. Where the feed-forward width is missing, three
+matrices of the usual width have as many parameters as two, and the model's name decides.
 """
 
 from __future__ import annotations
@@ -15,6 +16,11 @@ from itertools import product
 from modelyard.errors import InputError
 from modelyard.spec.model import Model, ModelKind, Parameters
 
+#: in the names of models whose feed-forward parts have gates
+_GATED_NAMES = (
+    *("llama", "mistral", "mixtral", "qwen", "gemma", "deepseek", "smollm", "olmo", "phi-3"),
+    *("vicuna", "baichuan", "internlm", "palm", "yi-"),
+)
 #: GPT-2's vocabulary, padded as Megatron does: what rows without one use most
 USUAL_VOCABULARY = 51_200
 _KINDS = {
@@ -257,8 +263,9 @@ def _nearest(shape: Shape, kind: ModelKind) -> Model:
     if hidden < heads:
         raise InputError(f"{heads} heads are more than a hidden size of {hidden} has room for")
     both = kind is ModelKind.ENCODER_DECODER
+    named = any(word in shape.name.casefold() for word in _GATED_NAMES)
     options = []
-    for gated, tied in product((False, True), (True, False)):
+    for gated, tied in product((named,) if shape.ffn is None else (False, True), (True, False)):
         ffn = shape.ffn or (int(8 * hidden / 3) if gated else 4 * hidden)
         options.append(
             _dense(

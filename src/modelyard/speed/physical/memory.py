@@ -10,7 +10,7 @@ until the device is full and the allocator gives back what nobody uses (`needed`
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 import numpy as np
@@ -26,11 +26,13 @@ from modelyard.speed.physical.memory_coefficients import (
     MemoryCoefficients,
 )
 from modelyard.speed.physical.memory_states import (
+    UNSAID_DOUBT,
+    UNSAID_GRADIENT_BYTES,
     Flags,
     States,
-    copies_gradients,
     stage_parameters,
     states,
+    unsaid,
 )
 
 _SHIPPED_FILE = "memory.json"
@@ -41,19 +43,26 @@ OUTSIDE_ALLOCATOR = ("context", "communicators")
 #: processors and compiled devices have no driver context; what they hold is code and tables
 _WITHOUT_CONTEXT = (Family.CPU, Family.TPU, Family.TRAINIUM)
 OTHER_CONTEXT_SHARE = 0.35
-#: softmax in the logits' own memory, as Megatron's and DeepSpeed's loss, over PyTorch's: 10 bytes
-#: (16-bit logits, 32-bit ones, their exponentials) instead of 14
-IN_PLACE_LOSS = 10.0 / 14.0
+#: bytes of a logit in Megatron's own loss (32-bit logits, a copy of them, their exponentials), and
+#: of those of the micro-batch before, which DeepSpeed's pipelines keep; over PyTorch's 14
+VOCABULARY_LOSS, OUTPUT_BEFORE = 12.0 / 14.0, 4.0 / 14.0
 #: share of the fragmentation that is blocks without a user rather than gaps inside blocks
 RECLAIMED_SHARE = 0.5
+#: how sure that is, and likewise of what is idle in the step: anything between none and all of it
+RECLAIMED_DOUBT = 0.29
+#: share of what the passes leave behind that is whole segments; in others a gradient lies by then,
+#: and only whole ones can be given back for the large blocks of the step
+WHOLE_SHARE = 0.25
 #: links slower than this are PCIe, for which NCCL opens few channels
 PCIE_BANDWIDTH, PCIE_CHANNELS = 65e9, 0.4
 #: added to the doubt about adapters, experts, and encoders with decoders
 UNMEASURED_DOUBT = 0.08
 #: what of a device's memory a process can have at most; drivers and page tables keep the rest
-USABLE_SHARE = 0.985
-#: GDDR memory, which is slower than this, keeps its error-correcting codes in itself
-GDDR_BANDWIDTH, GDDR_SHARE = 0.7e12, 15.0 / 16.0
+#: (of an A100 with 80 GB PyTorch shows 79.2 to 79.4, of one with 40 GB 39.4 to 39.6)
+USABLE_SHARE = 0.99
+#: GDDR memory, which is slower than this, keeps its error-correcting codes in itself (of a T4's 16
+#: PyTorch shows 14.76, of an A10's 24 22.2)
+GDDR_BANDWIDTH, GDDR_USABLE_SHARE = 0.7e12, 0.9225
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +73,8 @@ class MemoryEstimate:
     sigma: Column
     #: bytes by what they are for; they add up to `bytes`
     parts: Mapping[str, Column]
+    #: of the part `step`: whole blocks without a user, which a full allocator gives back
+    idle: Column
 
     @property
     def low(self) -> Column:
@@ -79,27 +90,25 @@ class MemoryEstimate:
     def needed(self) -> Column:
         """Bytes without which the run fails: an allocator at its limit gives cached blocks back.
 
-        Those are part of the fragmentation, and what either the passes or the step left behind.
+        Those are part of the fragmentation, and of what is there before the step or for its norm.
         """
-        return self.bytes - self._unused_gaps - self._unused_copies
+        return self.bytes - self._unused_gaps - self.idle
 
     @property
     def _unused_gaps(self) -> Column:
         return np.asarray(RECLAIMED_SHARE * self.parts["fragmentation"])
 
-    @property
-    def _unused_copies(self) -> Column:
-        return np.minimum(self.parts["activations"] + self.parts["logits"], self.parts["step"])
-
     def within(self, capacity_bytes: npt.ArrayLike) -> MemoryEstimate:
         """The peak as devices of this size show it: no more than there is, where that suffices."""
         excess = np.maximum(self.bytes - np.asarray(capacity_bytes, dtype=np.float64), 0.0)
         gaps = np.minimum(excess, self._unused_gaps)
-        copies = np.minimum(excess - gaps, self._unused_copies)
+        idle = np.minimum(excess - gaps, self.idle)
         parts = dict(self.parts)
         parts["fragmentation"] = parts["fragmentation"] - gaps
-        parts["step"] = parts["step"] - copies
-        return MemoryEstimate(bytes=self.bytes - gaps - copies, sigma=self.sigma, parts=parts)
+        parts["step"] = parts["step"] - idle
+        return replace(
+            self, bytes=self.bytes - gaps - idle, parts=parts, idle=np.asarray(self.idle - idle)
+        )
 
     def probability_over(self, capacity_bytes: npt.ArrayLike) -> Column:
         """How probable it is that a device with this much usable memory runs out of it."""
@@ -107,13 +116,14 @@ class MemoryEstimate:
 
         with np.errstate(divide="ignore"):
             distance = np.log(np.asarray(capacity_bytes, dtype=np.float64)) - np.log(self.needed)
-        return np.asarray(ndtr(-distance / self.sigma), dtype=np.float64)
+        unsure = RECLAIMED_DOUBT * np.hypot(self.parts["fragmentation"], self.idle) / self.needed
+        return np.asarray(ndtr(-distance / np.hypot(self.sigma, unsure)), dtype=np.float64)
 
 
 def usable_bytes(columns: Columns) -> Column:
     """What a process can have of each device's memory."""
     gddr = columns.memory_bandwidth < GDDR_BANDWIDTH
-    return columns.memory_bytes * USABLE_SHARE * np.where(gddr, GDDR_SHARE, 1.0)
+    return columns.memory_bytes * np.where(gddr, GDDR_USABLE_SHARE, USABLE_SHARE)
 
 
 @cache
@@ -131,8 +141,11 @@ def peak_memory(columns: Columns, coefficients: MemoryCoefficients) -> MemoryEst
     total = np.where(fuller, last.total, first.total)
     slopes = np.where(fuller, last.slopes, first.slopes) / total
     doubt = np.einsum("i...,ij,j...->...", slopes, coefficients.matrix, slopes)
-    sigma = np.sqrt(coefficients.spread**2 + np.maximum(doubt, 0.0) + _unmeasured(columns))
-    return MemoryEstimate(bytes=total, sigma=sigma, parts=parts)
+    width = UNSAID_DOUBT / UNSAID_GRADIENT_BYTES * parts["gradients"] / total
+    doubt = np.maximum(doubt, 0.0) + np.where(unsaid(columns), width**2, 0.0)
+    sigma = np.sqrt(coefficients.spread**2 + doubt + _unmeasured(columns))
+    idle = np.where(fuller, last.idle, first.idle)
+    return MemoryEstimate(bytes=total, sigma=sigma, parts=parts, idle=idle)
 
 
 def _unmeasured(columns: Columns) -> Column:
@@ -147,6 +160,7 @@ class _Stage:
     parts: Mapping[str, Column]
     #: derivative of the total by the logarithm of each coefficient, in their order
     slopes: Column
+    idle: Column
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,22 +182,19 @@ class _Moving:
 
 def _stage(columns: Columns, coefficients: MemoryCoefficients, *, last: bool) -> _Stage:
     value = dict(zip(NAMES, coefficients.values, strict=True))
-    held = states(
-        columns,
-        stage_parameters(columns, last=last),
-        sharded_gradient_bytes=value["sharded_gradient_bytes"],
-    )
+    held = states(columns, stage_parameters(columns, last=last))
     counted = activations(columns, last=last, operations_kept=value["operations_kept"])
     moving = _moving(columns, value, counted, held)
     outside = _outside(columns, value)
+    norm = value["buffers"] * held.norm
     parts = {
         "weights": held.weights,
-        "gradients": held.gradients,
+        "gradients": held.gradients + value["buffers"] * held.bucket,
         "optimizer": held.optimizer,
         "gathered": moving.gathered,
         "activations": moving.kept + moving.live + moving.passed_on,
         "logits": moving.logits,
-        "step": moving.copies,
+        "step": moving.copies + norm,
         "fragmentation": value["fragmentation"] * moving.total,
         **outside,
     }
@@ -195,7 +206,14 @@ def _stage(columns: Columns, coefficients: MemoryCoefficients, *, last: bool) ->
         total=sum(parts.values(), np.zeros(shape)),
         parts=parts,
         slopes=np.stack([np.broadcast_to(slopes[name], shape) for name in NAMES]),
+        idle=np.broadcast_to(_idle(parts, moving.copies, norm), shape),
     )
+
+
+def _idle(parts: Mapping[str, Column], copies: Column, norm: Column) -> Column:
+    """What the step can do without: room for its copies that the passes or the norm left whole."""
+    left = WHOLE_SHARE * (parts["activations"] + parts["logits"]) + norm
+    return np.minimum(left, copies + norm)
 
 
 def _moving(
@@ -203,8 +221,7 @@ def _moving(
 ) -> _Moving:
     imbalance = (value["imbalance"] - 1.0) * counted.dispatched
     live = value["live"] * counted.live
-    in_place = np.where(columns.style == STYLE_CODE[Style.EAGER], IN_PLACE_LOSS, 1.0)
-    plain_bytes = value["logit_bytes"] * in_place
+    plain_bytes = value["logit_bytes"] * _logit_share(columns)
     logits = counted.logits * np.where(fused_loss(columns), value["fused_logit_bytes"], plain_bytes)
     # Logits are freed before the first block works backwards.
     at_loss = logits > live
@@ -216,6 +233,14 @@ def _moving(
         copies=value["step_copies"] * held.step_copies,
         gathered=value["gathered"] * held.gathered,
     )
+
+
+def _logit_share(columns: Columns) -> Column:
+    """Bytes of a logit over those of PyTorch's loss."""
+    layout = columns.layout
+    again = (layout.pipeline > 1.0) & (layout.accumulation > 1.0)
+    eager = VOCABULARY_LOSS + np.where(again, OUTPUT_BEFORE, 0.0)
+    return np.where(columns.style == STYLE_CODE[Style.EAGER], eager, 1.0)
 
 
 def _outside(columns: Columns, value: Mapping[str, float]) -> dict[str, Column]:
@@ -243,7 +268,7 @@ def _slopes(
     by_operation = (layout.recompute == 1.0) & (layout.sharding > 2.0)
     uneven = value["kept"] * value["imbalance"] * counted.dispatched
     return {
-        "sharded_gradient_bytes": np.where(copies_gradients(columns), held.gradients, 0.0),
+        "buffers": value["buffers"] * (held.bucket + held.norm),
         "step_copies": grown * moving.copies,
         "gathered": grown * moving.gathered,
         "kept": grown * moving.kept,
@@ -265,9 +290,11 @@ def fused_loss(columns: Columns) -> Flags:
 def _groups(columns: Columns) -> Column:
     """Communicators of a device: one for each way in which the run is divided.
 
-    Each has buffers for every channel, and PCIe has few channels.
+    The first and the last stage have one more for an embedding that both of them hold. Each has
+    buffers for every channel, and PCIe has few channels.
     """
     layout = columns.layout
     ways = (layout.tensor, layout.pipeline, layout.context, layout.expert, layout.data)
-    count = sum(((way > 1.0).astype(np.float64) for way in ways), np.zeros(layout.tensor.shape))
+    shared = (layout.pipeline > 1.0) & (columns.tied > 0.0)
+    count = sum(((way > 1.0).astype(np.float64) for way in ways), shared.astype(np.float64))
     return count * np.where(columns.inside_bandwidth < PCIE_BANDWIDTH, PCIE_CHANNELS, 1.0)

@@ -51,8 +51,8 @@ class Activations:
     dispatched: Column
     #: of one layer at work: what recomputation brings back, and the gradients beside it
     live: Column
-    #: what goes from device to device: inputs that sequence parallelism puts together, and what
-    #: stages hand to each other
+    #: what is outside of layers: inputs that sequence parallelism puts together, what stages hand
+    #: to each other, and the inputs of the last norm and the output layer
     passed_on: Column
     #: elements of the output layer's result, in the last stage
     logits: Column
@@ -102,11 +102,13 @@ def activations(columns: Columns, *, last: bool, operations_kept: float) -> Acti
     outputs = columns.layout.micro_batch * columns.target / layout.context
     predicted = np.where((columns.causal + columns.encoder_decoder) > 0.0, 1.0, MASKED_SHARE)
     here = np.where(layout.pipeline > 1.0, float(last), 1.0)
+    # Nothing recomputes the last norm and the output layer.
+    ends = here * 2.0 * layer.entry
     return Activations(
         kept=blocks * in_flight * kept,
         dispatched=blocks * in_flight * np.where(full, 0.0, share * layer.experts),
         live=np.maximum(recomputed, 0.0) + GRADIENT_SHARE * whole,
-        passed_on=_passed_on(columns, layer, np.where(float(last) > 0.0, 1.0, in_flight)),
+        passed_on=_passed_on(columns, layer, np.where(float(last) > 0.0, 1.0, in_flight)) + ends,
         logits=here * outputs * predicted * columns.vocab / layout.tensor,
     )
 
@@ -180,19 +182,11 @@ def _stack(
 
 
 def _scores(columns: Columns, rows: Column, width: Column) -> Column:
-    """Scores after softmax, their dropout's mask, and after dropout: 2 + 1 + 2 bytes.
-
-    Without fused kernels softmax is in 32 bits, and its result is kept as well as a copy of it in
-    16: 4 + 1 + 2 bytes (Megatron's `attention_softmax_in_fp32`).
-    """
+    """Scores after softmax, their dropout's mask, and after dropout: 2 + 1 + 2 bytes."""
     layout = columns.layout
     wide = columns.wide_bytes
     pairs = layout.micro_batch * rows / layout.context * width
-    eager = columns.style == STYLE_CODE[Style.EAGER]
-    # ZeRO-3 is younger than the fused kernels.
-    unfused = eager & (layout.sharding < 3.0)
-    softmax = np.where(unfused, np.maximum(wide, 4.0), wide)
-    return (softmax + wide + 1.0) * columns.heads * pairs / layout.tensor
+    return (2.0 * wide + 1.0) * columns.heads * pairs / layout.tensor
 
 
 def _feed_forward(

@@ -33,20 +33,20 @@ class Term:
 #: in the order of `MemoryCoefficients.logarithms`
 TERMS = (
     Term(
-        name="sharded_gradient_bytes",
-        what="width of a gradient under ZeRO-1 and 2: 2 in DeepSpeed, 4 in Megatron",
-        prior=2.8,
-        doubt=0.3,
-        lowest=2.0,
-        highest=4.0,
+        name="step_copies",
+        what="copies of the gradients in the step of DeepSpeed's optimizer, over the count",
+        prior=1.0,
+        doubt=0.15,
+        lowest=0.5,
+        highest=1.6,
     ),
     Term(
-        name="step_copies",
-        what="copies of the gradients in the optimizer's step, over one in 32 bits (flat ones too)",
-        prior=1.5,
+        name="buffers",
+        what="DeepSpeed's bucket of gradients and what it computes their norm from, over the count",
+        prior=1.0,
         doubt=0.3,
-        lowest=0.05,
-        highest=2.5,
+        lowest=0.3,
+        highest=3.0,
     ),
     Term(
         name="gathered",
@@ -83,9 +83,9 @@ TERMS = (
     ),
     Term(
         name="logit_bytes",
-        what="bytes for each logit: 16 bits, 32-bit copies for the loss, its gradient",
-        prior=12.0,
-        doubt=0.2,
+        what="bytes for each logit: 16 bits, two 32-bit copies for the loss, its gradient",
+        prior=14.0,
+        doubt=0.1,
         lowest=5.0,
         highest=18.0,
     ),
@@ -146,10 +146,10 @@ class MemoryCoefficients:
     spread: float
 
     @classmethod
-    def prior(cls) -> Self:
-        """What is believed before any measurement."""
-        doubts = np.diag([term.doubt**2 for term in TERMS])
-        return cls.of(np.log([term.prior for term in TERMS]), doubts, PRIOR_SPREAD)
+    def prior(cls, share: float = 1.0, spread: float = PRIOR_SPREAD) -> Self:
+        """What is believed before any measurement, with this share of the doubt."""
+        doubts = np.diag([(share * term.doubt) ** 2 for term in TERMS])
+        return cls.of(np.log([term.prior for term in TERMS]), doubts, spread)
 
     @classmethod
     def of(cls, logarithms: npt.ArrayLike, covariance: npt.ArrayLike, spread: float) -> Self:

@@ -20,12 +20,17 @@ Flags = npt.NDArray[np.bool_]
 
 #: of a gradient that is summed over micro-batches in 32 bits (Megatron), as of one in full training
 MAIN_GRADIENT_BYTES = 4.0
+#: the same under ZeRO-1 and 2 by software that nobody named: 2 in DeepSpeed, 4 in Megatron
+UNSAID_GRADIENT_BYTES, UNSAID_DOUBT = 3.0, 1.0
 #: a 32-bit weight and two moments; without the weight where training is in 32 bits anyway
 MIXED_OPTIMIZER_BYTES, FULL_OPTIMIZER_BYTES = 12.0, 8.0
 #: layers whose gathered weights are there at once: the one at work and the next, fetched ahead
 GATHERED_LAYERS = 2.0
 #: `stage3_max_live_parameters` of DeepSpeed, and a bucket of gradients half as large
 DEEPSPEED_LIVE_PARAMETERS = 1.5e9
+#: gradients that DeepSpeed's ZeRO sends at once (`reduce_bucket_size`), and bytes of each of one
+#: parameter's while it computes their norm (`get_grad_norm_direct`)
+DEEPSPEED_BUCKET, NORM_BYTES = 5e8, 8.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,8 +57,12 @@ class States:
     optimizer: Column
     #: weights, and under a pipeline gradients, that ZeRO-3 puts together for the time of their use
     gathered: Column
-    #: 32-bit copies of the gradients that the optimizer's step may need for a moment
+    #: copies of the gradients that the optimizer's step may need for a moment
     step_copies: Column
+    #: what gradients are sent in
+    bucket: Column
+    #: the largest gradient in 64 bits, for the norm that is computed before those copies are made
+    norm: Column
 
 
 def stage_layers(columns: Columns) -> Column:
@@ -86,14 +95,8 @@ def stage_parameters(columns: Columns, *, last: bool) -> StageParameters:
     )
 
 
-def states(
-    columns: Columns, parameters: StageParameters, *, sharded_gradient_bytes: float
-) -> States:
-    """Bytes of the parameters of one device, for every sharding level.
-
-    `sharded_gradient_bytes` is the width of a gradient where the software is not known to sum them
-    in 32 bits: between 2 and 4.
-    """
+def states(columns: Columns, parameters: StageParameters) -> States:
+    """Bytes of the parameters of one device, for every sharding level."""
     layout = columns.layout
     level = layout.sharding
     wide = columns.wide_bytes
@@ -117,40 +120,66 @@ def states(
     ends = parameters.ends / np.where(level >= 3.0, group, 1.0)
     # PyTorch's data parallelism sends 32-bit gradients from buckets of their own.
     buckets = np.where((wide >= 4.0) & (level < 1.0) & (layout.data > 1.0), 2.0, 1.0)
-    gradient = gradient_bytes(columns, sharded_gradient_bytes) * buckets
-    narrow = copies_gradients(columns)
+    gradient = gradient_bytes(columns) * buckets
+    zero = _deepspeed_zero(columns)
     return States(
         weights=held(3.0) * (trained * (wide + copies) + frozen) + ends * unpacked,
         gradients=held(2.0) * trained * gradient,
         optimizer=held(1.0) * trained * optimizer,
         gathered=_gathered(columns, parameters, trained),
-        step_copies=np.where(narrow, held(1.0) * trained * MAIN_GRADIENT_BYTES, 0.0),
+        step_copies=held(1.0) * trained * _copied_bytes(columns),
+        bucket=zero * np.minimum(DEEPSPEED_BUCKET, (dense + experts) * trained) * wide,
+        norm=zero * np.minimum(_largest(columns), held(1.0) * trained) * NORM_BYTES,
     )
 
 
-def gradient_bytes(columns: Columns, sharded_gradient_bytes: float) -> Column:
-    """Width of a kept gradient: 32 bits where micro-batches are summed in them."""
-    narrow = np.where(copies_gradients(columns), sharded_gradient_bytes, MAIN_GRADIENT_BYTES)
-    return np.where(columns.layout.sharding >= 3.0, columns.wide_bytes, narrow)
+def gradient_bytes(columns: Columns) -> Column:
+    """Width of a kept gradient: 32 bits where micro-batches are summed in them.
 
-
-def copies_gradients(columns: Columns) -> Flags:
-    """Whether the optimizer's step widens gradients that were summed in 16 bits.
-
-    ZeRO-3 does so piece by piece, and who sums in 32 bits has nothing left to widen.
+    Megatron and the makers' stacks sum so, and PyTorch without sharding has 32-bit weights;
+    DeepSpeed keeps gradients as wide as the weights, and ZeRO-3 divides them at once.
     """
-    level = columns.layout.sharding
+    narrow = deepspeed_states(columns) | (columns.layout.sharding >= 3.0)
+    wide = np.where(narrow, columns.wide_bytes, MAIN_GRADIENT_BYTES)
+    return np.where(unsaid(columns), UNSAID_GRADIENT_BYTES, wide)
+
+
+def deepspeed_states(columns: Columns) -> Flags:
+    """Whether gradients are kept in 16 bits and widened in the step, below ZeRO-3."""
     eager = columns.style == STYLE_CODE[Style.EAGER]
-    narrow = np.where(level > 0.0, ~_sums_wide(columns), eager)
-    return np.asarray((columns.wide_bytes < 4.0) & (level < 3.0) & narrow, dtype=np.bool_)
+    return np.asarray(eager & (columns.wide_bytes < 4.0) & (columns.layout.sharding < 3.0))
 
 
-def _sums_wide(columns: Columns) -> Flags:
-    """Megatron and the makers' stacks sum gradients in 32 bits; DeepSpeed does not."""
-    style = columns.style
-    return np.asarray(
-        (style != STYLE_CODE[Style.EAGER]) & (style != STYLE_CODE[Style.UNKNOWN]), dtype=np.bool_
-    )
+def unsaid(columns: Columns) -> Flags:
+    """Whether states are divided by software that nobody named: DeepSpeed's way, or Megatron's."""
+    level = columns.layout.sharding
+    unknown = columns.style == STYLE_CODE[Style.UNKNOWN]
+    return np.asarray(unknown & (columns.wide_bytes < 4.0) & (level > 0.0) & (level < 3.0))
+
+
+def _copied_bytes(columns: Columns) -> Column:
+    """Copies in DeepSpeed's step, for each parameter of which it has the optimizer's states.
+
+    ZeRO puts the gradients of its share into one array and widens that (`stage_1_and_2.py`);
+    without ZeRO each is widened and all are then copied into one array (`fused_optimizer.py`).
+    Who sums in 32 bits has nothing to widen; software that nobody named counts by half.
+    """
+    divided = columns.wide_bytes + MAIN_GRADIENT_BYTES
+    whole = 2.0 * MAIN_GRADIENT_BYTES
+    deepspeed = np.where(columns.layout.sharding > 0.0, divided, whole)
+    other = np.where(unsaid(columns), 0.5 * divided, 0.0)
+    return np.where(deepspeed_states(columns), deepspeed, other)
+
+
+def _deepspeed_zero(columns: Columns) -> Column:
+    """1 where states are divided as by DeepSpeed, over however few; a half where nobody says."""
+    zero = deepspeed_states(columns) & (columns.layout.sharding > 0.0)
+    return np.asarray(zero.astype(np.float64) + 0.5 * unsaid(columns))
+
+
+def _largest(columns: Columns) -> Column:
+    """Parameters of the largest matrix of a device."""
+    return columns.hidden * np.maximum(columns.vocab, columns.ffn) / columns.layout.tensor
 
 
 def trained_share(columns: Columns) -> Column:
