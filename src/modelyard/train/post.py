@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import msgspec
 
 #: In the environment of a script that is a worker: a `Post` as JSON.
@@ -19,3 +21,9 @@ class Post(msgspec.Struct, frozen=True):
     steps: int
     #: where checkpoints go when the job does not say
     checkpoints: str
+    #: from where paths in the job are meant; the folder of its file when empty
+    folder: str = ""
+
+    @property
+    def base(self) -> Path:
+        return Path(self.folder) if self.folder else Path(self.job).parent

@@ -27,7 +27,7 @@ def work(text: str) -> None:
     post = msgspec.json.decode(text, type=Post)
     job = read_job(post.job)
     torch.set_num_threads(post.threads)
-    path = script_of(job, Path(post.job).parent)
+    path = script_of(job, post.base)
     os.environ[POST_VARIABLE] = text
     sys.argv = [str(path), *job.args]
     sys.path.insert(0, str(path.parent))

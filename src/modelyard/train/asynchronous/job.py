@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Mapping
-from pathlib import Path
 
 import msgspec
 import torch
@@ -34,7 +33,7 @@ def work(text: str) -> None:
     """One worker, from its first breath to the end of the job."""
     post = msgspec.json.decode(text, type=Post)
     torch.set_num_threads(post.threads)
-    job, folder = read_job(post.job), Path(post.job).parent
+    job, folder = read_job(post.job), post.base
     train, data = prepared(job, folder)
     torch.manual_seed(train.seed)
     model = model_of(job, data, folder)

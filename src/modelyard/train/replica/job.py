@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-from pathlib import Path
 
 import msgspec
 import torch
@@ -33,7 +32,7 @@ HOST = "127.0.0.1"
 def work(text: str) -> None:
     """One replica, from its first breath to the end of the job: each of its places is here."""
     post = msgspec.json.decode(text, type=Post)
-    job, folder = read_job(post.job), Path(post.job).parent
+    job, folder = read_job(post.job), post.base
     assert job.train is not None
     place, meeting, family = spread(division_of(job.train.parallel), HOST)
     torch.set_num_threads(post.threads)
