@@ -19,6 +19,7 @@ from modelyard.train.compress.feedback import (
     size_of,
     with_residual_of,
 )
+from modelyard.train.compress.power_sgd import PowerSgd
 
 NAMES = ("fp16", "bf16", "int8", "top-k", "power-sgd", "one-bit")
 SHAPES = st.one_of(
@@ -135,6 +136,31 @@ def test_members_agree_and_lose_nothing_together(name: str, shape: tuple[int, ..
     # bf16 sums are rounded on the wire: 8 bits of precision, four times.
     tolerance = {"bf16": 0.1, "fp16": 0.02}.get(name, 1e-4)
     torch.testing.assert_close(came_out, given_in - left, rtol=0.0, atol=tolerance)
+
+
+def test_factors_of_many_tensors_in_one_sum_are_those_of_each() -> None:
+    torch.manual_seed(3)
+    chosen, shapes = PowerSgd(rank=2), [(24, 20), (5,), (8, 3, 4)]
+    own = [[torch.randn(shape) for shape in shapes] for _ in range(2)]
+    starts = [chosen.start(shape) for shape in shapes]
+    together = Together(2).run(
+        [lambda wire, mine=mine: chosen.exchange_all(mine, starts, wire) for mine in own]
+    )
+    for index, shape in enumerate(shapes):
+        apart = Together(2).run(
+            [
+                lambda wire, mine=mine[index], state=starts[index]: chosen.exchange(
+                    mine, state, wire
+                )
+                for mine in own
+            ]
+        )
+        for one, other in zip([found[index] for found in together], apart, strict=True):
+            assert one.total.shape == shape
+            assert torch.equal(one.total, other.total)
+            assert one.bytes_sent == other.bytes_sent == chosen.payload_bytes(shape)
+            for name, part in other.state.items():
+                assert torch.equal(one.state[name], part)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -19,6 +19,7 @@ from modelyard.train.compress.feedback import (
     for_joiner,
     size_of,
 )
+from modelyard.train.compress.power_sgd import PowerSgd
 from modelyard.train.group import Group
 
 
@@ -67,10 +68,13 @@ class Sums:
             self._after = [for_joiner(state) for state in states]
             return totals
         wire = GroupWire(group)
-        exchanged = [
-            self._compressor.exchange(one, state, wire)
-            for one, state in zip(tensors, states, strict=True)
-        ]
+        if isinstance(self._compressor, PowerSgd):
+            exchanged = self._compressor.exchange_all(tensors, states, wire)
+        else:
+            exchanged = [
+                self._compressor.exchange(one, state, wire)
+                for one, state in zip(tensors, states, strict=True)
+            ]
         self.bytes_sent += sum(one.bytes_sent for one in exchanged)
         self._after = [one.state for one in exchanged]
         return [one.total for one in exchanged]

@@ -12,6 +12,7 @@ the mean, so that inputs, residuals and results add up exactly.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -55,7 +56,10 @@ class PowerSgd:
         after = self.exchange(tensor, state, alone)
         if not self._shrinks(tensor.shape):
             return Encoded((after.total,), after.state)
-        return Encoded(tuple(alone.seen), after.state)
+        rows, columns = _matrix_shape(tensor.shape)
+        first, second = alone.seen
+        payload = (first.view(rows, self.rank), second.view(columns, self.rank))
+        return Encoded(payload, after.state)
 
     def decode(self, payload: Payload, shape: Shape) -> torch.Tensor:
         """The product of the factors."""
@@ -72,22 +76,40 @@ class PowerSgd:
 
     def exchange(self, tensor: torch.Tensor, state: State, wire: Wire) -> Exchanged:
         """Two sums in turn, of one factor each."""
-        whole = corrected(tensor, state)
-        if not self._shrinks(tensor.shape):
-            sent = size_of((whole,))
-            return Exchanged(wire.sum(whole), remembered(whole, whole, state), sent)
-        matrix = _matrix(whole)
-        first = matrix @ state[_FACTOR].to(matrix.device)
-        sent = size_of((first,))
-        columns = _orthonormal(wire.sum(first))
-        second = matrix.T @ columns
-        sent += size_of((second,))
-        own = _shaped(columns @ second.T, tensor.shape)
-        after = remembered(whole, own, state)
-        total = wire.sum(second)
-        if bool(total.isfinite().all()):
-            after = {**after, _FACTOR: total}
-        return Exchanged(_shaped(columns @ total.T, tensor.shape), after, sent)
+        return self.exchange_all([tensor], [state], wire)[0]
+
+    def exchange_all(
+        self, tensors: Sequence[torch.Tensor], states: Sequence[State], wire: Wire
+    ) -> list[Exchanged]:
+        """The first factors of all tensors in one sum, and the second ones in another.
+
+        A model has many matrices with small factors: each on its own would wait for the network.
+        """
+        wholes = [corrected(one, state) for one, state in zip(tensors, states, strict=True)]
+        firsts = [
+            _matrix(whole) @ state[_FACTOR].to(whole.device) if _FACTOR in state else whole
+            for whole, state in zip(wholes, states, strict=True)
+        ]
+        # Of a tensor that does not get smaller this sum is all there is.
+        sums = _sum_together(wire, firsts)
+        thin = [index for index, state in enumerate(states) if _FACTOR in state]
+        columns = {index: _orthonormal(sums[index]) for index in thin}
+        seconds = {index: _matrix(wholes[index]).T @ columns[index] for index in thin}
+        totals = dict(zip(thin, _sum_together(wire, [seconds[i] for i in thin]), strict=True))
+        found = []
+        for index, (whole, state) in enumerate(zip(wholes, states, strict=True)):
+            if index not in totals:
+                after = remembered(whole, whole, state)
+                found.append(Exchanged(sums[index], after, size_of((whole,))))
+                continue
+            own = _shaped(columns[index] @ seconds[index].T, whole.shape)
+            after = remembered(whole, own, state)
+            if bool(totals[index].isfinite().all()):
+                after = {**after, _FACTOR: totals[index]}
+            total = _shaped(columns[index] @ totals[index].T, whole.shape)
+            sent = size_of((firsts[index], seconds[index]))
+            found.append(Exchanged(total, after, sent))
+        return found
 
     def _shrinks(self, shape: Shape) -> bool:
         rows, columns = _matrix_shape(shape)
@@ -107,6 +129,15 @@ class _Alone:
 
     def gather(self, payload: Payload) -> list[Payload]:
         return [payload]
+
+
+def _sum_together(wire: Wire, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """The sums of all of them in one exchange; what comes in stays as it is."""
+    if not tensors:
+        return []
+    total = wire.sum(torch.cat([one.reshape(-1) for one in tensors]))
+    parts = total.split([one.numel() for one in tensors])
+    return [part.view_as(one) for part, one in zip(parts, tensors, strict=True)]
 
 
 def _matrix_shape(shape: Shape) -> tuple[int, int]:
