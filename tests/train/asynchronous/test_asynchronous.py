@@ -152,6 +152,11 @@ def test_nobody_gets_further_ahead_than_allowed(tmp_path: Path) -> None:
         if len(clocks) == 2:
             # A lease is taken within the bound, and one more may be committed before its own is.
             assert abs(clocks["fast"] - clocks["slow"]) <= 2 + 1 + early(committed)
+    weights = {
+        name: np.mean([one.values["speed_weight"] for one in committed if one.members == (name,)])
+        for name in clocks
+    }
+    assert weights["slow"] < weights["fast"] <= 1.0
 
 
 def early(committed: list[CommitLine]) -> int:

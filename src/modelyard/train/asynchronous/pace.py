@@ -38,6 +38,8 @@ class Pace(msgspec.Struct, frozen=True, kw_only=True):
     step: ServerStep = ServerStep.ADAGRAD
     #: whether a step is divided by the updates that came between (Zhang et al., 2016)
     weigh: bool = True
+    #: whether steps of workers slower than most count less (`asynchronous/speeds.py`)
+    weigh_speed: bool = True
     #: parts of the parameters that are updated at the same time
     shards: int = 2
     #: of what is pushed; empty for none
@@ -101,6 +103,7 @@ _CHECKS: Mapping[str, Callable[[str, object], Problem | None]] = {
     "push": count_problem,
     "step": _step_problem,
     "weigh": _flag_problem,
+    "weigh_speed": _flag_problem,
     "shards": count_problem,
     "compress": _text_problem,
 }

@@ -17,6 +17,7 @@ import sys
 import threading
 import time
 from collections import deque
+from collections.abc import Sequence
 from multiprocessing import ProcessError
 from multiprocessing.connection import Listener
 from pathlib import Path
@@ -30,6 +31,7 @@ import torch
 from modelyard.errors import InputError
 from modelyard.train.asynchronous.memory import Memory
 from modelyard.train.asynchronous.pace import Pace
+from modelyard.train.asynchronous.speeds import Speeds
 from modelyard.train.asynchronous.wire import Line, admit, hang_up, receive, send
 from modelyard.train.compress.combinations import compressor
 from modelyard.train.conductor.journal import Journal
@@ -63,6 +65,7 @@ class Server:
         self._lines: dict[str, Line] = {}
         self._taken: dict[int, float] = {}
         self._times: deque[float] = deque(maxlen=REMEMBERED)
+        self._speeds = Speeds()
         self._kept_at = time.monotonic()
         #: pushes that are committed and not yet wholly in memory
         self._pushing = 0
@@ -149,6 +152,7 @@ class Server:
             if worker and self._lines.get(worker) is line:
                 del self._lines[worker]
                 self._clocks.pop(worker, None)
+                self._speeds.forget(worker)
                 assert self._ledger is not None
                 self._ledger.give_back(worker)
                 self._changed.notify_all()
@@ -206,13 +210,15 @@ class Server:
             void = any(held.get(lease.number) != lease for lease in leases)
             if void or self.over.is_set():
                 return {"accepted": False, "step": self._step, "staleness": 0}
+            weight = self._weight(worker, leases)
             for lease, about in zip(leases, asked["about"], strict=True):
-                self._commit(worker, lease, about)
+                self._commit(worker, lease, about, weight)
             self._clocks[worker] = self._clocks.get(worker, 0) + len(leases)
             self._pushing += 1
             step = self._step
         rows = {name: (at, values) for name, (at, values) in asked["rows"].items()}
-        staleness = self._memory.push(gradient, rows, rate=asked["rate"], fetched=asked["version"])
+        rate = asked["rate"] * weight
+        staleness = self._memory.push(gradient, rows, rate=rate, fetched=asked["version"])
         with self._changed:
             self._pushing -= 1
             if not self._pushing and (self.done or self._due()):
@@ -225,8 +231,17 @@ class Server:
     def _due(self) -> bool:
         return time.monotonic() - self._kept_at > SNAPSHOT_SECONDS
 
-    def _commit(self, worker: str, lease: Lease, about: Any) -> None:
+    def _weight(self, worker: str, leases: Sequence[Lease]) -> float:
+        """What a push counts for the speed of its worker."""
+        now = time.monotonic()
+        began = min((self._taken.get(lease.number, now) for lease in leases), default=now)
+        samples = sum(lease.stop - lease.start for lease in leases)
+        self._speeds.saw(worker, samples=samples, seconds=now - began)
+        return self._speeds.weight(worker, self._lines) if self._pace.weigh_speed else 1.0
+
+    def _commit(self, worker: str, lease: Lease, about: Any, weight: float) -> None:
         assert self._ledger is not None
+        seconds = time.monotonic() - self._taken.pop(lease.number, time.monotonic())
         self._journal.write(
             Committed(
                 step=self._step,
@@ -238,10 +253,12 @@ class Server:
                 loss=about["loss"],
                 # To and from the worker since it last told, without what it pushes just now.
                 bytes_sent=about.get("bytes", 0),
+                busy=(seconds,),
+                values={"speed_weight": weight},
             )
         )
         self._ledger.commit(lease)
-        self._times.append(time.monotonic() - self._taken.pop(lease.number, time.monotonic()))
+        self._times.append(seconds)
         self._step += 1
 
     def see_off(self) -> None:
