@@ -34,6 +34,7 @@ from modelyard.train.data.leases import Lease
 from modelyard.train.member import RETRY_SECONDS, NoConductor
 from modelyard.train.order import Positions, samples
 from modelyard.train.run import RunSettings
+from modelyard.train.step import luck_of
 
 #: which rows of which tables some samples use
 RowsOf = Callable[[Positions], Mapping[str, torch.Tensor]]
@@ -342,9 +343,12 @@ class AsynchronousStep:
 
     def microbatches(self) -> Iterator[Positions]:
         """The samples of the lease, a forward pass at a time."""
-        size = self.run.settings.micro_batch
+        settings = self.run.settings
+        size = settings.micro_batch
         for start in range(0, len(self._chosen), size):
-            yield self._chosen[start : start + size]
+            chosen = self._chosen[start : start + size]
+            torch.manual_seed(luck_of(settings.seed, self.lease.start, int(chosen[0])))
+            yield chosen
 
     def backward(self, loss: torch.Tensor, *, samples: int, tokens: int = 0) -> None:
         """Add the gradients of some samples, of whose losses `loss` is the mean."""
