@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
+import time
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from modelyard.cli.output import output_option, print_json
+from modelyard.cli.main import EXIT_INTERRUPTED
+from modelyard.cli.output import called_as, print_json
+from modelyard.cli.train_display import display, report
+from modelyard.cli.train_events import EventLines
+from modelyard.cli.train_view import Means, View
+from modelyard.cli.train_watch import Listener, TensorBoard, Watch
 from modelyard.errors import InputError
+from modelyard.units import format_duration
 
 if TYPE_CHECKING:
     from modelyard.spec.job import JobSpec
@@ -33,13 +42,26 @@ MOST_WORKERS = 1_024
 )
 @click.option("--steps", type=click.IntRange(1), help="Steps, instead of those of the file.")
 @click.option("--threads", type=click.IntRange(1), help="Threads of each worker.")
-@output_option
+@click.option(
+    "--events",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="File to which a line of JSON is added for each step and happening.",
+)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["table", "json", "jsonl"]),
+    default="table",
+    show_default=True,
+    help="A display for people, one report in JSON, or a line of JSON for each step.",
+)
 def train(
     job_file: Path,
     workers: int | None,
     out: Path | None,
     steps: int | None,
     threads: int | None,
+    events: Path | None,
     output: str,
 ) -> None:
     """Train a job on this machine.
@@ -52,8 +74,8 @@ def train(
       yard data prepare book.txt --out data --tokenizer bytes
       yard train examples/train.yaml --workers 2
       yard train examples/train.yaml --steps 50 -o json
+      yard train examples/train.yaml --events events.jsonl
     """
-    from modelyard.cli.train_display import watch
     from modelyard.spec.job import read_job
 
     job = read_job(job_file)
@@ -63,10 +85,94 @@ def train(
     count = workers or _usual_workers(job)
     _check(job, job_file.parent, count)
     folder = out or job_file.parent / f"{job.name}-run"
-    with _supervisor(job, job_file, folder, count, threads) as supervisor:
-        report = watch(supervisor, job, quiet=output == "json")
+    means = _means(job, job_file.parent, count, threads)
+    began = time.monotonic()
+    with ExitStack() as stack:
+        listeners = _listeners(stack, job, folder, events=events, output=output)
+        supervisor = stack.enter_context(_supervisor(job, job_file, folder, count, threads))
+        watch = Watch(
+            supervisor,
+            listeners,
+            steps=job.steps or 0,
+            means=means,
+            checkpoints=_checkpoints(job, folder),
+        )
+        try:
+            watch.to_the_end()
+        except KeyboardInterrupt:
+            # What is shown ends before anything else is said.
+            stack.close()
+            _say_how_to_go_on(watch.view())
+            raise click.exceptions.Exit(EXIT_INTERRUPTED) from None
+    taken = format_duration(time.monotonic() - began)
     if output == "json":
-        print_json(report)
+        view = watch.view()
+        found = report(
+            supervisor.committed(),
+            batch=job.batch,
+            validated=supervisor.validated(),
+            utilisation=view.utilisation,
+        )
+        print_json(found)
+    elif output == "table":
+        click.echo(f"done in {taken}; journal and logs: {folder}", err=True)
+
+
+def _say_how_to_go_on(view: View) -> None:
+    kept = (
+        "there is no checkpoint yet"
+        if view.kept_step is None
+        else (f"the newest checkpoint is that of step {view.kept_step:,}")
+    )
+    told = f"stopped after step {view.step:,} of {view.steps:,}; {kept}"
+    again = " ".join([called_as(), *(shlex.quote(word) for word in sys.argv[1:])])
+    click.echo(f"{told}. Go on with: {again}", err=True)
+
+
+def _listeners(
+    stack: ExitStack, job: JobSpec, folder: Path, *, events: Path | None, output: str
+) -> list[Listener]:
+    """Everyone who wants to know what happens."""
+    found: list[Listener] = []
+    if output == "table":
+        found.append(stack.enter_context(display(job.name, job.steps or 0)))
+    if output == "jsonl":
+        found.append(EventLines(sys.stdout))
+    if events is not None:
+        try:
+            file = stack.enter_context(events.open("a", encoding="utf-8"))
+        except OSError as error:
+            what = f"'{events}' cannot be written: {error.strerror}"
+            raise InputError(what, fix="name another file") from error
+        found.append(EventLines(file))
+    if job.train is not None and job.train.tensorboard:
+        place = folder / "tensorboard"
+        try:
+            found.append(TensorBoard(place))
+        except OSError as error:
+            what = f"'{place}' cannot be written: {error.strerror}"
+            raise InputError(what, fix="name another folder with --out") from error
+    return found
+
+
+def _means(job: JobSpec, folder: Path, workers: int, threads: int | None) -> Means:
+    """What a sample takes and this machine gives; measured before the workers need it."""
+    from modelyard.spec.training import TrainSpec
+    from modelyard.train.utilisation import measured_peak, sample_flops
+
+    needed = sample_flops(job, folder)
+    if needed is None:
+        return Means()
+    cores = os.cpu_count() or 1
+    used = min(workers * (threads or max(1, cores // workers)), cores)
+    peak = measured_peak(used, (job.train or TrainSpec()).precision)
+    return Means(sample_flops=needed, peak_flops=peak)
+
+
+def _checkpoints(job: JobSpec, folder: Path) -> str:
+    """Where they go."""
+    named = job.train.checkpoints.to if job.train is not None else None
+    return named or str((folder / "checkpoints").resolve())
 
 
 def _places(job: JobSpec) -> int:
@@ -96,28 +202,12 @@ def _supervisor(
 ) -> Supervisor:
     import msgspec
 
-    from modelyard.spec.training import TrainSpec
-    from modelyard.train.conductor.machine import Settings
-    from modelyard.train.job import asynchronous
     from modelyard.train.post import Post
-    from modelyard.train.snapshots import next_generation
-    from modelyard.train.supervisor import CONDUCTOR, Supervisor
+    from modelyard.train.setting_out import checkpoints_of, conductor_of, settings_of, worker_of
+    from modelyard.train.supervisor import Supervisor
 
-    assert job.batch is not None
-    assert job.steps is not None
-    train = job.train or TrainSpec()
-    checkpoints = train.checkpoints.to or str((folder / "checkpoints").resolve())
-    replicas = workers // train.parallel.places
-    settings = Settings(
-        batch=job.batch,
-        per_worker=train.batch_scaling.per_worker or 0,
-        validates=train.validation is not None,
-        steps=job.steps,
-        fewest=min(-(-job.devices.min // train.parallel.places), replicas),
-        most=replicas,
-        stall_seconds=train.stall,
-        after_generation=next_generation(checkpoints) - 1,
-    )
+    checkpoints = checkpoints_of(job, folder)
+    settings = settings_of(job, checkpoints=checkpoints, workers=workers)
     each = threads or max(1, (os.cpu_count() or 1) // workers)
 
     def told(address: str, worker: str) -> str:
@@ -132,17 +222,13 @@ def _supervisor(
         )
         return msgspec.json.encode(post).decode()
 
-    apart, written = asynchronous(train), job.script is None
-    entry = "asynchronous.job" if apart else "job" if written else "script_job"
-    if workers > replicas:
-        entry = "replica.job"
     return Supervisor(
         folder,
         settings,
-        workers=replicas,
-        entry=f"modelyard.train.{entry}:work",
+        workers=settings.most,
+        entry=worker_of(job),
         argument=told,
-        conductor="modelyard.train.asynchronous.server" if apart else CONDUCTOR,
+        conductor=conductor_of(job),
     )
 
 

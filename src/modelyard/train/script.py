@@ -81,8 +81,8 @@ class Session:
         self._run = self._start()
         self._snapshots: Snapshots | None = None
         self._step: Step | None = None
-        self._model: torch.nn.Module | None = None
-        self._optimizer: torch.optim.Optimizer | None = None
+        #: of the first parameters, by step; None before it is known what is trained
+        self._rate: Callable[[int], float] | None = None
         self._after: Callable[[Session], object] | None = None
         #: samples of the batch that the script has and has not called `backward` for yet
         self._owed = 0
@@ -139,8 +139,9 @@ class Session:
         nothing else. `clip_norm` is the largest norm of the gradients, 0 for any. `after` is called
         with this session once after each committed step, on every worker.
         """
-        self._model, self._optimizer, self._after = model, optimizer, after
+        self._after = after
         rates = [group["lr"] for group in optimizer.param_groups]
+        self._rate = lambda step: rates[0] * (1.0 if schedule is None else schedule(step))
 
         def update(step: int) -> None:
             for group, rate in zip(optimizer.param_groups, rates, strict=True):
@@ -168,7 +169,7 @@ class Session:
         A step that was not committed, because a member was lost, comes again: with the same
         samples, divided among those who are left.
         """
-        if self._model is None:
+        if self._rate is None:
             fix = "call model, optimizer = s.train(model, optimizer) before the loop"
             raise InputError("the session does not know what is trained", fix=fix)
         for step in self._run.steps():
@@ -266,9 +267,8 @@ class Session:
         )
 
     def _commit(self, step: Step) -> None:
-        assert self._optimizer is not None
-        rate = float(self._optimizer.param_groups[0]["lr"])
-        step.measure("learning_rate", rate, samples=step.batch)
+        assert self._rate is not None
+        step.measure("learning_rate", self._rate(step.number), samples=step.batch)
         if not step.commit():
             return
         if step.rank == 0:

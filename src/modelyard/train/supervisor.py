@@ -82,6 +82,8 @@ class Kind(StrEnum):
     DIED = "died"
     #: a worker hung and was ended
     HUNG = "hung"
+    #: a member holds the others up
+    SLOW = "slow"
     #: a place gets its next worker later
     DELAYED = "delayed"
     #: the job asks for another place
@@ -156,7 +158,11 @@ class Supervisor:
         self._nursery: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:
-        self.folder.mkdir(parents=True, exist_ok=True)
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            what = f"the folder '{self.folder}' cannot be made: {error.strerror}"
+            raise JobFailed(what, fix="name another one") from error
         self._start_conductor(port=0)
         self._start_nursery()
         return self
@@ -282,6 +288,8 @@ class Supervisor:
             stdout=subprocess.PIPE,
             stdin=subprocess.DEVNULL,
             text=True,
+            # Ctrl-C reaches whoever watches, who then lets workers end their step.
+            process_group=0,
             env={**os.environ, TOKEN_VARIABLE: self._token},
         )
         assert self._conductor.stdout is not None
@@ -345,6 +353,7 @@ class Supervisor:
             [sys.executable, "-m", "modelyard.train.nursery"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
+            process_group=0,
         )
         assert self._nursery.stdout is not None
         listener = threading.Thread(

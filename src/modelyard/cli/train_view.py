@@ -1,0 +1,118 @@
+"""What there is to say about a training job at one moment, from its journal: numbers, not words."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from modelyard.train.conductor.journal import CommitLine, ValidationLine
+    from modelyard.train.stragglers import Pace
+
+#: committed steps over which speed and loss are averaged, and those whose losses make the curve
+RECENT_STEPS, CURVE_STEPS = 20, 4_000
+#: low to high
+SPARKS = "▁▂▃▄▅▆▇█"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Means:
+    """What a machine gives and a sample takes; None where nobody knows."""
+
+    sample_flops: float | None = None
+    peak_flops: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """One moment. Numbers that cannot be known yet are None."""
+
+    steps: int
+    #: committed steps
+    step: int = 0
+    #: mean of the recent steps
+    loss: float | None = None
+    #: of all steps, thinned out
+    losses: tuple[float, ...] = ()
+    validation: ValidationLine | None = None
+    step_seconds: float | None = None
+    tokens_per_second: float | None = None
+    #: model FLOPs utilisation, as a share
+    utilisation: float | None = None
+    left_seconds: float | None = None
+    #: by rank, with their pace where that can be judged
+    members: tuple[tuple[str, Pace | None], ...] = ()
+    #: workers that live and take no part
+    others: tuple[str, ...] = ()
+    #: steps of the newest checkpoint, and when the last of them was committed
+    kept_step: int | None = None
+    kept_at: float | None = None
+
+
+def view_of(
+    committed: Sequence[CommitLine],
+    *,
+    steps: int,
+    validated: Sequence[ValidationLine] = (),
+    workers: Collection[str] = (),
+    means: Means | None = None,
+    kept_step: int | None = None,
+) -> View:
+    """How a job stands; `workers` are those that live."""
+    from modelyard.train.stragglers import paces
+
+    if not committed:
+        return View(steps=steps, others=tuple(workers))
+    recent, last = committed[-RECENT_STEPS:], committed[-1]
+    losses = [entry.loss for entry in recent if entry.loss is not None]
+    span = last.at - recent[0].at
+    seconds = span / (len(recent) - 1) if span > 0.0 else None
+    tokens = sum(entry.tokens for entry in recent[1:])
+    judged = paces(committed)
+    kept = kept_step if kept_step and kept_step <= len(committed) else None
+    return View(
+        steps=steps,
+        step=last.step + 1,
+        loss=sum(losses) / len(losses) if losses else None,
+        losses=_thinned(committed),
+        validation=validated[-1] if validated else None,
+        step_seconds=seconds,
+        tokens_per_second=tokens / span if seconds and tokens else None,
+        utilisation=_utilisation(recent, span, means or Means()),
+        left_seconds=None if seconds is None else (steps - last.step - 1) * seconds,
+        members=tuple((name, judged.get(name)) for name in last.members),
+        others=tuple(name for name in workers if name not in last.members),
+        kept_step=kept,
+        kept_at=None if kept is None else committed[kept - 1].at,
+    )
+
+
+def _utilisation(recent: Sequence[CommitLine], span: float, means: Means) -> float | None:
+    if not means.sample_flops or not means.peak_flops or span <= 0.0:
+        return None
+    samples = sum(entry.stop - entry.start for entry in recent[1:])
+    return means.sample_flops * samples / span / means.peak_flops
+
+
+def _thinned(committed: Sequence[CommitLine]) -> tuple[float, ...]:
+    recent = committed[-CURVE_STEPS:]
+    every = max(len(recent) // 200, 1)
+    return tuple(one.loss for one in recent[::every] if one.loss is not None)
+
+
+def spark_line(values: Sequence[float], width: int) -> str:
+    """A curve in one line of text: means of neighbours where there are more values than room."""
+    if not values or width < 1:
+        return ""
+    count = min(len(values), width)
+    parts = [
+        values[at * len(values) // count : (at + 1) * len(values) // count] for at in range(count)
+    ]
+    means = [sum(part) / len(part) for part in parts]
+    low, high = min(means), max(means)
+    span = high - low
+    if not span > 0.0:
+        return SPARKS[0] * count
+    top = len(SPARKS) - 1
+    return "".join(SPARKS[min(round((one - low) / span * top), top)] for one in means)
