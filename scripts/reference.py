@@ -40,6 +40,7 @@ from modelyard.spec.problems import written_fields
 from modelyard.spec.shape_limits import LIMITS
 from modelyard.spec.tenant import TenantSpec
 from modelyard.spec.training import AggregateSpec, CheckpointSpec, OptimizerSpec, TrainSpec
+from modelyard.spec.training_course import AdaptiveSpec, BatchScalingSpec, ValidateSpec
 from modelyard.spec.training_data import DataSource
 from modelyard.spec.zoo import entries, zoo
 
@@ -323,7 +324,18 @@ def formats() -> str:
         ("job: train", TrainSpec, "How a job trains a model by itself."),
         ("job: train: data", DataSource, "One entry of the list `data`."),
         ("job: train: optimizer", OptimizerSpec, "What makes steps of gradients."),
+        (
+            "job: train: optimizer: adaptive",
+            AdaptiveSpec,
+            "When the schedule 'adaptive' lowers the rate.",
+        ),
         ("job: train: aggregate", AggregateSpec, "How workers train together."),
+        (
+            "job: train: batch_scaling",
+            BatchScalingSpec,
+            "The batch when the number of workers changes.",
+        ),
+        ("job: train: validate", ValidateSpec, "Loss on samples that nobody trains on."),
         ("job: train: checkpoints", CheckpointSpec, "Where and how often it is kept."),
         ("tenants", TenantSpec, "One entry of the list `tenants`."),
         ("cluster", ClusterSpec, "A whole cluster."),
