@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import hmac
 import json
 import os
+import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from modelyard.control.lifecycle.job import Form, Job, Slot
+from modelyard.control.lifecycle.job import CONDUCTOR_SLOT, Form, Job, Slot
 from modelyard.control.store.store import Store
 from modelyard.engines.interface import CannotStart, Task, TaskName
+from modelyard.files import write_atomically
 from modelyard.spec.job import JobSpec, parse_job
 
 
@@ -27,8 +30,10 @@ class Recipes:
     """Tasks made of what people wrote. Specs never change, so they are read once."""
 
     store: Store
-    #: where jobs that came without a folder run
+    #: where journals and checkpoints are, and where jobs run that came without a folder
     runs: Path
+    #: of which secrets of jobs are made; the same for as long as the yard lives
+    secret: bytes
     _known: dict[str, Written] = field(default_factory=dict)
 
     def written(self, job: str) -> Written:
@@ -44,37 +49,67 @@ class Recipes:
         return self._known[job]
 
     def __call__(self, job: Job, slot: Slot, name: TaskName) -> Task:
-        written = self.written(job.id)
-        if job.facts.form is not Form.COMMAND or written.spec.command is None:
-            raise CannotStart("only commands can be started here", fix="write 'command: […]'")
+        written, run = self.written(job.id), self.run(job.id)
+        run.mkdir(parents=True, exist_ok=True, mode=0o700)
+        folder = written.folder or str(run)
+        environment = _environment(job)
+        if job.facts.form is Form.ELASTIC:
+            text = run / "job.yaml"
+            if not text.exists():
+                write_atomically(text, written.text)
+            does = "conduct" if slot.number == CONDUCTOR_SLOT else "work"
+            argv: tuple[str, ...] = (
+                sys.executable,
+                "-m",
+                "modelyard.train.on_yard",
+                does,
+                str(run),
+            )
+            environment |= self._elastic(job, slot, folder)
+        else:
+            assert written.spec.command is not None
+            argv = written.spec.command
+            environment |= _on_nodes(job, slot)
         return Task(
             name=name,
             node=slot.node,
-            argv=written.spec.command,
-            folder=str(self._folder(job, written)),
-            environment=_environment(job, slot),
+            argv=argv,
+            folder=folder,
+            environment=environment,
             devices=slot.devices,
         )
 
-    def _folder(self, job: Job, written: Written) -> Path:
-        if written.folder:
-            return Path(written.folder)
-        folder = self.runs / job.id
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        return folder
+    def run(self, job: str) -> Path:
+        """The folder of a job's run."""
+        return self.runs / job
+
+    def _elastic(self, job: Job, slot: Slot, folder: str) -> dict[str, str]:
+        """For `modelyard.train.on_yard`; the job's secret is the same for all of an attempt."""
+        told = f"{job.id}.{job.attempt}".encode()
+        return {
+            "MODELYARD_JOB_TOKEN": hmac.new(self.secret, told, "sha256").hexdigest(),
+            "YARD_WORKER": f"{slot.role}.{slot.incarnation}",
+            "YARD_JOB_FOLDER": folder,
+            "YARD_MOST_WORKERS": str(job.max_devices),
+            "YARD_THREADS": "1",
+        }
 
 
-def _environment(job: Job, slot: Slot) -> dict[str, str]:
-    """What a task may know of itself; `NODE_RANK` and `NODES` as launchers want them."""
-    nodes = [one.node for one in job.slots]
+def _environment(job: Job) -> dict[str, str]:
+    """What a task may know of its job; of the server's own environment only how to find things."""
     return {
-        # A task is a stranger to the server's own environment but for how to find programs.
         **{name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ},
         "YARD_JOB": job.id,
         "YARD_NAME": job.facts.name,
         "YARD_TENANT": job.facts.tenant,
         "YARD_ATTEMPT": str(job.attempt),
+    }
+
+
+def _on_nodes(job: Job, slot: Slot) -> dict[str, str]:
+    """What a command that runs on every node has to know to find the others."""
+    return {
         "YARD_NODE_RANK": str(job.slots.index(slot)),
-        "YARD_NODES": ",".join(nodes),
+        "YARD_NODES": ",".join(one.node for one in job.slots),
         "YARD_DEVICE_COUNT": str(len(slot.devices)),
     }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import secrets
 import socket
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -39,7 +40,7 @@ from modelyard.spec.cluster import Cluster
 
 log = logging.getLogger(__name__)
 
-TOKEN_FILE = "admin.token"
+TOKEN_FILE, SECRET_FILE = "admin.token", "secret"
 #: what a client reads to find the yard: the address, and who serves
 ADDRESS_FILE = "server.json"
 
@@ -72,7 +73,7 @@ class YardServer:
         upgrade(self._database)
         self._store = Store(self._database)
         self._engine = LocalEngine(settings.folder / "tasks")
-        self._recipes = Recipes(self._store, settings.folder / "runs")
+        self._recipes = Recipes(self._store, settings.folder / "runs", yard_secret(settings.folder))
         self._scheduler: Scheduler | None = None
         self._socket = _listen(settings.host, settings.port)
         host, port = self._socket.getsockname()[:2]
@@ -147,6 +148,15 @@ def admin_token(database: Database, folder: Path, *, at: float) -> str:
     with _private(path) as file:
         os.write(file, token.encode() + b"\n")
     return token
+
+
+def yard_secret(folder: Path) -> bytes:
+    """What only this yard knows, made when there is none."""
+    path = folder / SECRET_FILE
+    if not path.exists():
+        with _private(path) as file:
+            os.write(file, secrets.token_hex(32).encode())
+    return path.read_bytes()
 
 
 @contextmanager
