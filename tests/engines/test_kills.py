@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
+import signal
 import subprocess
 import sys
 import time
 from collections import Counter
 
+import psutil
 import pytest
 
 from modelyard.engines.interface import Phase
@@ -94,3 +97,43 @@ def test_nothing_runs_twice_when_servers_are_killed(yard: Yard) -> None:
 def test_nothing_runs_twice_after_200_kills(yard: Yard) -> None:
     kill_servers(yard, 200)
     judge(yard, 200)
+
+
+def test_whoever_is_killed_nothing_is_left_and_the_reports_are_true(yard: Yard) -> None:
+    kill_anyone(yard, 24)
+
+
+@pytest.mark.slow
+def test_whoever_of_many_is_killed_nothing_is_left(yard: Yard) -> None:
+    kill_anyone(yard, 200)
+
+
+def kill_anyone(yard: Yard, tasks: int) -> None:
+    """Kill guards, keepers, programs and their children, some of them together."""
+    luck = random.Random(tasks)
+    for index in range(tasks):
+        name = yard.start(f"job-{index}", "setsid sleep 0.2 & sleep 600 & wait; exit 3")
+        if luck.random() < 0.5:
+            time.sleep(luck.uniform(0.0, 0.1))
+        try:
+            family = dict(zip(("guard", "keeper"), yard.keepers(name), strict=True))
+        except psutil.NoSuchProcess as error:
+            raise AssertionError(f"{name} was gone before it was killed") from error
+        family["program"] = yard.report(name).pid or 0
+        chosen = [who for who in family if luck.random() < 0.4] or ["keeper"]
+        luck.shuffle(chosen)
+        for who in chosen:
+            # The death of one may have been the death of another.
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(family[who], signal.SIGKILL)
+        if chosen == ["guard"]:
+            assert yard.report(name).phase is Phase.RUNNING
+            yard.stop(name)
+        report = yard.end(name)
+        if "keeper" not in chosen:
+            assert report.phase is Phase.ENDED
+            assert report.exit is not None
+            assert report.exit.asked == ("program" not in chosen)
+        elif "program" not in chosen:
+            assert report.phase is Phase.LOST
+        assert yard.processes() == []

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import os
+import platform
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -57,6 +58,12 @@ class LocalEngine:
     _tidied: float = field(init=False, default=float("-inf"))
 
     def __post_init__(self) -> None:
+        if platform.system() != "Linux":
+            # Subreapers, signals at a parent's death and /proc: without them there are orphans.
+            raise InputError(
+                "tasks can be processes of this machine on Linux only",
+                fix="run the yard in a Linux container or on a Linux machine",
+            )
         self.folder = Path(self.folder).absolute()
         self._terms = Terms(self.folder)
         with self._terms.reading() as base:
@@ -67,7 +74,8 @@ class LocalEngine:
     def lead(self, *, term: int) -> None:
         """Refuse everyone of an earlier term from now on."""
         with _plain_words():
-            self._terms.lead(term)
+            base = self._terms.lead(term)
+            retention.tidy(base, self.logs)
 
     def start(self, task: Task, *, term: int) -> None:
         """Let there be this task; returns when its process exists."""

@@ -9,6 +9,7 @@ server has to be in a leaf of a group that was delegated to it (systemd: `Delega
 from __future__ import annotations
 
 import os
+import time
 
 #: length of the accounting period of the processor, the kernel's default
 PERIOD_MICROSECONDS = 100_000
@@ -16,6 +17,9 @@ PERIOD_MICROSECONDS = 100_000
 LEAST_QUOTA_MICROSECONDS = 1_000
 
 CONTROLLERS = ("cpu", "memory", "pids")
+REMOVALS = 20
+REMOVAL_PAUSE_SECONDS = 0.02
+
 #: what people call them
 LIMIT_OF = {"cpu": "cores", "memory": "memory", "pids": "processes"}
 
@@ -61,8 +65,13 @@ class Groups:
         return None
 
     def remove(self) -> bool:
-        """Remove the groups, which must be empty; whether they are gone."""
-        return remove_folders(self.folders())
+        """Remove the groups, of which no process is left; whether they are gone."""
+        for _ in range(REMOVALS):
+            if remove_folders(self.folders()):
+                return True
+            # The kernel may still be taking leave of the last process.
+            time.sleep(REMOVAL_PAUSE_SECONDS)
+        return False
 
 
 def remove_folders(folders: list[str]) -> bool:

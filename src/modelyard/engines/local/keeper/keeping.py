@@ -196,7 +196,7 @@ class Keeper:
     # -- finish -----------------------------------------------------------------------------------
 
     def finish(self) -> None:
-        """Kill what is left, and then write down how it was."""
+        """Kill what is left, and then write down how it was; raises when that cannot be."""
         status = kill_all(self._program, self._groups)
         while self._pump():
             pass
@@ -211,6 +211,7 @@ class Keeper:
                 time.sleep(EXIT_RETRY_SECONDS)
             else:
                 return
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def _how(self, status: int | None) -> facts.Facts:
         how = {"at": [repr(time.time())], "asked": [str(int(self._deadline is not None))]}

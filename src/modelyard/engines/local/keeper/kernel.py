@@ -5,17 +5,14 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
-import sys
 
 _SET_DEATH_SIGNAL = 1
 _SET_SUBREAPER = 36
 
-_LINUX = sys.platform == "linux"
 
-
-def become_subreaper() -> bool:
+def become_subreaper() -> None:
     """From now on, descendants that lose their parent become children of this process."""
-    return _prctl(_SET_SUBREAPER, 1)
+    _prctl(_SET_SUBREAPER, 1)
 
 
 def die_with_parent() -> None:
@@ -24,7 +21,7 @@ def die_with_parent() -> None:
 
 
 def children() -> list[int]:
-    """The children of this process, which has one thread; [] where the system does not tell."""
+    """The children of this process, which has one thread."""
     me = os.getpid()
     try:
         return _numbers(f"/proc/{me}/task/{me}/children")
@@ -77,8 +74,9 @@ def boot_identity() -> str:
         return ""
 
 
-def _prctl(option: int, value: int) -> bool:
-    return _LINUX and ctypes.CDLL(None).prctl(option, value, 0, 0, 0) == 0
+def _prctl(option: int, value: int) -> None:
+    if ctypes.CDLL(None).prctl(option, value, 0, 0, 0):
+        raise OSError(0, f"prctl {option} was refused")
 
 
 def _numbers(path: str) -> list[int]:
@@ -89,11 +87,7 @@ def _numbers(path: str) -> list[int]:
 def _children_by_parent(parent: int) -> list[int]:
     """For kernels without lists of children: ask every process for its parent."""
     found = []
-    try:
-        pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
-    except OSError:
-        return []
-    for pid in pids:
+    for pid in [int(name) for name in os.listdir("/proc") if name.isdigit()]:
         try:
             with open(f"/proc/{pid}/stat", "rb") as file:
                 # The name in brackets may hold anything, brackets and blanks too.

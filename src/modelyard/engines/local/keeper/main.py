@@ -53,8 +53,7 @@ def _guard(order: Order) -> None:
     if not keeper:
         _keep(Keeper(order, groups, places, unlimited, bell))
     _shut(_ORDERS, _ANSWERS)
-    _wait_for(keeper)
-    if not os.path.exists(facts.EXIT):
+    if _status_of(keeper):
         kill_all(None, groups)
         groups.remove()
         facts.write(facts.SWEPT, {"by": ["guard"]})
@@ -77,9 +76,12 @@ def _keep(keeper: Keeper) -> None:
         os._exit(1)
 
 
-def _wait_for(keeper: int) -> None:
-    while os.waitpid(-1, 0)[0] != keeper:
-        pass
+def _status_of(keeper: int) -> int:
+    """Wait for the keeper: 0 when it has written down how the program ended."""
+    while True:
+        pid, status = os.waitpid(-1, 0)
+        if pid == keeper:
+            return status
 
 
 def _note_trouble() -> None:
