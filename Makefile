@@ -27,10 +27,11 @@ endif
 .DEFAULT_GOAL := help
 .PHONY: help setup test test-slow lint format types imports demo \
         bench bench-reproduce bench-simulator bench-decisions bench-yard \
-        bench-topology bench-dl2 bench-recovery bench-snapshot bench-planner bench-bulk bench-calibration docs clean distclean
+        bench-topology bench-dl2 bench-training bench-recovery bench-disturbed bench-snapshot \
+        bench-aggregations bench-data bench-planner bench-bulk bench-calibration docs clean distclean
 
 help: ## list the targets
-	awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(STAMP) ## create .venv with everything the other targets need
 
@@ -104,8 +105,22 @@ bench-topology: setup ## placement on fat trees and on a real three-layer networ
 bench-simulator: setup ## how fast the simulator plays a trace
 	$(BIN)/python benchmarks/simulator.py
 
+bench-training: setup ## speed beside plain DDP and FSDP2, compression on slow links, stall of snapshots
+	$(BIN)/python benchmarks/training.py
+	$(BIN)/python benchmarks/links.py
+	$(BIN)/python benchmarks/snapshot.py
+
 bench-recovery: setup ## what deaths, hangs and resizes cost a training job, beside torchrun
 	$(BIN)/python benchmarks/recovery.py
+
+bench-disturbed: setup ## fifty deaths, hangs, joins and leaves: every sample once, and the same losses
+	$(BIN)/python benchmarks/disturbed.py
+
+bench-aggregations: setup ## what every way to train together makes of the same text
+	$(BIN)/python benchmarks/aggregations.py
+
+bench-data: setup ## how fast text becomes tokens, and tokens batches
+	$(BIN)/python benchmarks/data.py
 
 bench-snapshot: setup ## how long training stands still for a snapshot, beside torch's own
 	$(BIN)/python benchmarks/snapshot.py

@@ -35,8 +35,8 @@ from disturbed_job import Used
 from modelyard.train.conductor.journal import BackLine, CommitLine, JournalReader
 from modelyard.train.conductor.machine import Settings
 from modelyard.train.data.tokens import TokenSamples
-from modelyard.train.job import Post
 from modelyard.train.order import samples
+from modelyard.train.post import Post
 from modelyard.train.snapshots import next_generation
 from modelyard.train.supervisor import Supervisor
 from promises import Promise, listed, told

@@ -13,9 +13,9 @@ from pathlib import Path
 import msgspec
 import torch
 
-from modelyard.train.job import Post
 from modelyard.train.job import work as work_as_usual
 from modelyard.train.order import Positions
+from modelyard.train.post import Post
 from modelyard.train.run import Step
 
 

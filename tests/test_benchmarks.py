@@ -73,6 +73,26 @@ def test_a_job_survives_some_disturbances_with_every_sample_used_once() -> None:
 
 
 @pytest.mark.slow
+def test_our_workers_take_turns_with_a_plain_script() -> None:
+    pytest.importorskip("torch")
+    done = run("training", "--quick", "--only", "DDP, 2")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "DDP, 2 processes" in done.stdout
+
+
+@pytest.mark.slow
+def test_compressions_are_measured_between_two_namespaces() -> None:
+    pytest.importorskip("torch")
+    done = run("links", "--quick")
+    assert done.returncode == 0, done.stdout + done.stderr
+    if done.stdout.startswith("skipped"):
+        pytest.skip(done.stdout.strip())
+    assert "14 of 14 times no more on the cable than told" in done.stdout
+    left = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, check=True)
+    assert "yard-a" not in left.stdout
+
+
+@pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_a_job_survives_fifty_disturbances_with_every_sample_used_once() -> None:
     pytest.importorskip("torch")
@@ -90,7 +110,8 @@ def test_without_traces_it_says_so_and_ends_well(script: str, tmp_path: Path) ->
 
 def test_the_page_has_a_place_for_every_benchmark() -> None:
     page = (REPOSITORY / "docs" / "benchmarks.md").read_text(encoding="utf-8")
-    scripts = ("reproduce", "simulator", "decisions", "bulk", "calibration", "disturbed")
+    scripts = ("reproduce", "simulator", "decisions", "bulk", "calibration")
+    scripts += ("disturbed", "training", "links", "recovery")
     for script in scripts:
         assert page.count(f"<!-- {script}: begin -->") == 1
         assert page.count(f"<!-- {script}: end -->") == 1
