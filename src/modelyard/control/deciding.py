@@ -22,7 +22,7 @@ from modelyard.schedule.invariants import broken_rules
 from modelyard.schedule.jobs import IntArray, JobBook, JobCard, JobTable
 from modelyard.schedule.reference import seconds_done
 from modelyard.schedule.view import Policy, TenantView, View
-from modelyard.spec.allocation import Allocation, allocation, footprint
+from modelyard.spec.allocation import Allocation, Footprint, allocation, footprint
 from modelyard.spec.cluster import Cluster
 
 #: What is known of a job that the scheduler has not met yet.
@@ -134,8 +134,14 @@ class Scheduler:
         knowledge = self.knowledge[job.id]
         knowledge.steps, knowledge.run_seconds = job.steps, job.run_seconds
         if held is not None:
-            knowledge.placed(footprint(self.cluster, held))
+            knowledge.placed(self.footprint(job))
         self._seen[job.id] = job
+
+    def footprint(self, job: Job) -> Footprint:
+        """What decides the speed of a placed job."""
+        held = self._allocation(job)
+        assert held is not None
+        return footprint(self.cluster, held)
 
     def _allocation(self, job: Job) -> Allocation | None:
         if not job.state.placed:

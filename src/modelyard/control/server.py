@@ -21,11 +21,12 @@ from modelyard.control.api.yard import Yard
 from modelyard.control.deciding import Scheduler
 from modelyard.control.knowledge import LiveKnowledge
 from modelyard.control.leading import PACE, Leading, Pace
-from modelyard.control.lifecycle.events import Event, NodeSeen
+from modelyard.control.lifecycle.events import Event, NodeSeen, Progressed
 from modelyard.control.lifecycle.job import Job
 from modelyard.control.lifecycle.machine import Lifecycle
 from modelyard.control.lifecycle.node import NodeRecord
 from modelyard.control.loop import Decide
+from modelyard.control.progress import Journals, Reached
 from modelyard.control.recipes import Recipes
 from modelyard.control.store.callers import Caller, Role, issue, recognise
 from modelyard.control.store.connection import open_database, sqlite_url
@@ -37,6 +38,7 @@ from modelyard.errors import InputError
 from modelyard.files import write_atomically
 from modelyard.schedule.view import Policy, TenantView
 from modelyard.spec.cluster import Cluster
+from modelyard.speed.model import Observation
 
 log = logging.getLogger(__name__)
 
@@ -74,6 +76,7 @@ class YardServer:
         self._store = Store(self._database)
         self._engine = LocalEngine(settings.folder / "tasks")
         self._recipes = Recipes(self._store, settings.folder / "runs", yard_secret(settings.folder))
+        self._journals = Journals(self._recipes.run)
         self._scheduler: Scheduler | None = None
         self._socket = _listen(settings.host, settings.port)
         host, port = self._socket.getsockname()[:2]
@@ -128,13 +131,26 @@ class YardServer:
         return LiveKnowledge(foreseen(self._recipes.written(job.id).spec), job.min_devices)
 
     def _news(self, lifecycle: Lifecycle, now: float) -> Sequence[Event]:
-        """Nodes that the yard does not know yet."""
-        return [
+        """Nodes that the yard does not know yet, and steps that jobs have committed."""
+        nodes = [
             NodeSeen(now, NodeRecord(name=node.name, kind=node.kind, devices=node.devices))
             for node in self.settings.cluster.nodes
             if node.name not in lifecycle.nodes
             or lifecycle.nodes[node.name].devices != node.devices
         ]
+        reached = list(self._journals.news(lifecycle.active.values(), now))
+        for one in reached:
+            self._learn(lifecycle.active[one.job], one)
+        return [*nodes, *(Progressed(now, one.job, one.steps) for one in reached)]
+
+    def _learn(self, job: Job, reached: Reached) -> None:
+        """Let a step that all of a job's devices took part in correct what is believed of it."""
+        scheduler = self._scheduler
+        if scheduler is None or not job.state.placed or not reached.step_seconds:
+            return
+        known = scheduler.knowledge.get(job.id)
+        if known is not None and reached.members == job.devices:
+            known.measured(Observation(scheduler.footprint(job), reached.step_seconds))
 
 
 def admin_token(database: Database, folder: Path, *, at: float) -> str:

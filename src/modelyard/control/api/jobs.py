@@ -47,7 +47,7 @@ class Jobs:
         if before is not None:
             if not call.caller.may_see(before.job.facts.tenant):
                 raise Refused(409, f"the id '{name}' is taken", fix="choose another one")
-            return JSONResponse(kept_shape(before))
+            return JSONResponse(kept_shape(before, self.leading.now))
         job, kept = submission(
             text,
             id=name,
@@ -57,7 +57,7 @@ class Jobs:
             at=self.leading.now,
         )
         await self._happen(Submitted(self.leading.now, job), specs={name: kept})
-        return JSONResponse(job_shape(job), status_code=201)
+        return JSONResponse(job_shape(job, self.leading.now), status_code=201)
 
     async def page(self, call: Call) -> Response:
         """GET: unfinished jobs, or all of them with `all=1`; the newest first."""
@@ -69,16 +69,16 @@ class Jobs:
             )
         )
         counts = await run_in_threadpool(lambda: self.store.counts(tenant=call.caller.scope))
-        shapes = [job_shape(kept.job, ended=kept.ended) for kept in found]
+        shapes = [job_shape(kept.job, self.leading.now, ended=kept.ended) for kept in found]
         return JSONResponse({"jobs": shapes, "counts": counts})
 
     async def show(self, call: Call) -> Response:
-        return JSONResponse(kept_shape(await self._found(call)))
+        return JSONResponse(kept_shape(await self._found(call), self.leading.now))
 
     async def why(self, call: Call) -> Response:
         """GET: why a job is where it is; for a waiting one what the policy says."""
         kept = await self._found(call)
-        shape = job_shape(kept.job, ended=kept.ended)
+        shape = job_shape(kept.job, self.leading.now, ended=kept.ended)
         sentence = f"Job {kept.job.id} is {kept.job.state}: {kept.job.reason}"
         if kept.job.detail:
             sentence += f" ({kept.job.detail})"
@@ -121,7 +121,7 @@ class Jobs:
             event = Wished(self.leading.now, kept.job.id, wish, call.caller.user)
             outcomes = await self._happen(event)
             jobs = [job for outcome in outcomes for job in outcome.jobs]
-            return JSONResponse(job_shape(jobs[-1] if jobs else kept.job))
+            return JSONResponse(job_shape(jobs[-1] if jobs else kept.job, self.leading.now))
 
         return answer
 
@@ -143,7 +143,7 @@ class Jobs:
             numbers.get("priority", job.priority),
         )
         await self._happen(event)
-        return JSONResponse(kept_shape(await self._found(call)))
+        return JSONResponse(kept_shape(await self._found(call), self.leading.now))
 
     async def _happen(self, event: Event, *, specs: dict[str, str] | None = None) -> list[Outcome]:
         return await asyncio.wrap_future(self.leading.ask(lambda *_: [event], specs))

@@ -10,8 +10,9 @@ from modelyard.control.lifecycle.node import NodeRecord
 from modelyard.control.store.store import Kept, Line
 
 
-def job_shape(job: Job, *, ended: float | None = None) -> dict[str, object]:
-    """One job in a list."""
+def job_shape(job: Job, now: float, *, ended: float | None = None) -> dict[str, object]:
+    """One job in a list, with what it has had until now."""
+    job = job.accounted(now) if job.state.placed else job
     return {
         "id": job.id,
         "name": job.facts.name,
@@ -35,11 +36,11 @@ def job_shape(job: Job, *, ended: float | None = None) -> dict[str, object]:
     }
 
 
-def kept_shape(kept: Kept) -> dict[str, object]:
+def kept_shape(kept: Kept, now: float) -> dict[str, object]:
     """One job in full."""
     job = kept.job
     return {
-        **job_shape(job, ended=kept.ended),
+        **job_shape(job, now, ended=kept.ended),
         "tasks": [
             {
                 "role": slot.role,
