@@ -23,3 +23,9 @@ def norm_of(tensor: torch.Tensor) -> float:
 def square_of(parameters: Iterable[torch.nn.Parameter]) -> float:
     """Squared norm of all gradients together."""
     return sum(norm_of(one.grad) ** 2 for one in parameters if one.grad is not None)
+
+
+def here(tensors: Iterable[torch.Tensor]) -> list[torch.Tensor]:
+    """The same memory as plain tensors: what this process has of those that are cut."""
+    cut = torch.distributed.tensor.DTensor
+    return [one.to_local() if isinstance(one, cut) else one for one in tensors]

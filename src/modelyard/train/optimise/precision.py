@@ -11,6 +11,8 @@ from dataclasses import dataclass
 
 import torch
 
+from modelyard.train.optimise.norms import here
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LossScale:
@@ -43,7 +45,7 @@ def unscale(parameters: Iterable[torch.nn.Parameter], scale: LossScale) -> None:
     """Divide all gradients by the scale, where they are."""
     gradients = [one.grad for one in parameters if one.grad is not None]
     if gradients and scale.scale != 1.0:
-        torch._foreach_mul_(gradients, 1.0 / scale.scale)
+        torch._foreach_mul_(here(gradients), 1.0 / scale.scale)
 
 
 def _with(scale: LossScale, value: float, good: int) -> LossScale:

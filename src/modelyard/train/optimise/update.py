@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 
 from modelyard.train.optimise.choose import set_rate
-from modelyard.train.optimise.norms import whole_number
+from modelyard.train.optimise.norms import here, whole_number
 from modelyard.train.optimise.precision import NO_SCALE, LossScale, scale_after, unscale
 
 
@@ -63,5 +63,5 @@ def clip(
     if norm is None:
         norm = whole_number(torch.nn.utils.get_total_norm(gradients))
     if most > 0.0 and math.isfinite(norm) and norm > most:
-        torch._foreach_mul_(gradients, most / (norm + 1e-6))
+        torch._foreach_mul_(here(gradients), most / (norm + 1e-6))
     return norm
