@@ -55,6 +55,7 @@ VERBS: Mapping[str, Verb] = {
     "down": Verb("modelyard.cli.up:down", "Stop the yard of this machine."),
     "submit": Verb("modelyard.cli.submit:submit", "Give the yard a job."),
     "ps": Verb("modelyard.cli.ps:ps", "List the yard's jobs."),
+    "why": Verb("modelyard.cli.why:why", "Say why a job waits, here or in a simulation."),
     "logs": Verb("modelyard.cli.logs:logs", "Print what a job wrote."),
     "events": Verb("modelyard.cli.logs:events", "Print what happened to jobs."),
     "pause": Verb("modelyard.cli.wishes:pause", "Stop jobs for now."),
@@ -69,7 +70,6 @@ VERBS: Mapping[str, Verb] = {
     "sweep": Verb(
         "modelyard.cli.sweep:sweep", "Play a workload over policies, clusters and loads."
     ),
-    "why": Verb("modelyard.cli.why:why", "Say why jobs wait at a moment of a simulation."),
     "policies": Verb("modelyard.cli.policies:policies", "List the scheduling policies."),
     "generate": Verb("modelyard.cli.generate:generate", "Write a synthetic workload."),
     "train": Verb("modelyard.cli.train:train", "Train a job on this machine, elastically."),

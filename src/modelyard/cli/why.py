@@ -1,8 +1,10 @@
-"""`yard why`: the reasons for which jobs wait at a moment of a simulation."""
+"""`yard why`: the reasons for which jobs wait, on the yard or at a moment of a simulation."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -21,8 +23,10 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@world_options
+@partial(world_options, without=("trace", "cluster"))
+@click.argument("trace", metavar="JOB|TRACE", type=click.Path(path_type=Path))
 @click.argument("job", required=False)
+@click.option("--cluster", metavar="C", help="With a trace: nodes x devices, or a YAML file.")
 @click.option(
     "--policy",
     "policy_text",
@@ -31,20 +35,39 @@ if TYPE_CHECKING:
     help="One policy, with its options.",
 )
 @click.option(
-    "--at", required=True, metavar="TIME", help="On the clock of the trace, such as 90m or 1d6h."
+    "--at", metavar="TIME", help="With a trace: a moment on its clock, such as 90m or 1d6h."
 )
 @output_option
 @click.pass_context
 def why(
-    context: click.Context, /, job: str | None, policy_text: str, at: str, output: str, **world: Any
+    context: click.Context,
+    /,
+    trace: Path,
+    job: str | None,
+    cluster: str | None,
+    policy_text: str,
+    at: str | None,
+    output: str,
+    **world: Any,
 ) -> None:
-    """Play TRACE up to a moment and say why jobs wait then: all of them, or one JOB.
+    """Say why a job of the yard waits, or is where it is.
+
+    With --cluster and --at it plays TRACE up to a moment and says why jobs wait then: all of them,
+    or one JOB.
 
     \b
     Examples:
+      yard why 3f9a
       yard why jobs.csv --cluster 4x8 --policy fifo --at 2h
       yard why jobs.csv job-17 --cluster 4x8 --policy tiresias-las --at 1d6h
     """
+    if cluster is None and at is None and job is None:
+        _live(str(trace), output)
+        return
+    if cluster is None or at is None:
+        missing = "--cluster" if cluster is None else "--at"
+        fix = f"add {missing}, or ask for a job of the yard alone: yard why JOB"
+        raise InputError(f"a trace cannot be played without {missing}", fix=fix)
     # Playing a trace brings numpy along, which `--help` has no use for.
     from modelyard.cli.runs import EXIT_FAILED, print_failure
     from modelyard.cli.scenario import load_world
@@ -57,7 +80,7 @@ def why(
     _check_one_policy(policy_text)
     moment = parse_duration(at)
     made = policy(policy_text, read_numbers=read_numbers)
-    loaded = load_world(WorldOptions(**world))
+    loaded = load_world(WorldOptions(trace=trace, cluster=cluster, **world))
     if job is not None:
         _check_job(job, loaded.scenario, loaded.left_out)
     try:
@@ -85,6 +108,16 @@ def why(
         click.echo(found[job].sentence())
     else:
         click.echo(_without_reason(job, view, loaded.scenario))
+
+
+def _live(job: str, output: str) -> None:
+    from modelyard.control.client import Client
+
+    found = Client().why(job)
+    if output == "json":
+        print_json(found)
+    else:
+        click.echo(found["sentence"])
 
 
 def _print_all(view: View, found: dict[str, Explanation]) -> None:
