@@ -28,7 +28,7 @@ endif
 .PHONY: help setup test test-slow lint format types imports demo \
         bench bench-reproduce bench-simulator bench-decisions bench-yard \
         bench-topology bench-dl2 bench-training bench-recovery bench-disturbed bench-snapshot \
-        bench-aggregations bench-data bench-planner bench-bulk bench-calibration docs clean distclean
+        bench-engine bench-aggregations bench-data bench-planner bench-bulk bench-calibration docs clean distclean
 
 help: ## list the targets
 	awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -124,6 +124,9 @@ bench-data: setup ## how fast text becomes tokens, and tokens batches
 
 bench-snapshot: setup ## how long training stands still for a snapshot, beside torch's own
 	$(BIN)/python benchmarks/snapshot.py
+
+bench-engine: setup ## what it costs to run tasks as processes of this machine
+	$(BIN)/python benchmarks/engine.py
 
 bench-decisions: setup ## how fast the policies decide
 	$(BIN)/python benchmarks/decisions.py

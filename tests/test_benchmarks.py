@@ -73,6 +73,13 @@ def test_a_job_survives_some_disturbances_with_every_sample_used_once() -> None:
 
 
 @pytest.mark.slow
+def test_the_local_engine_is_measured_in_a_quick_run() -> None:
+    done = run("engine", "--quick")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "memory of a task's guard and keeper" in done.stdout
+
+
+@pytest.mark.slow
 def test_our_workers_take_turns_with_a_plain_script() -> None:
     pytest.importorskip("torch")
     done = run("training", "--quick", "--only", "DDP, 2")
