@@ -18,7 +18,7 @@ from modelyard.control.lifecycle.node import NodeRecord
 from modelyard.control.lifecycle.states import State
 from modelyard.control.store.connection import open_database
 from modelyard.control.store.lease import leader, release, renew, take
-from modelyard.control.store.migrate import NewerDatabase, upgrade
+from modelyard.control.store.migrate import NEWEST, NewerDatabase, revision, upgrade
 from modelyard.control.store.store import Store
 from modelyard.control.store.tables import metadata
 from modelyard.engines.interface import Superseded
@@ -151,6 +151,7 @@ def test_nothing_of_a_failed_write_stays(database: Engine) -> None:
 
 def test_migrations_make_the_tables_that_the_code_knows(database: Engine) -> None:
     upgrade(database)  # a second time changes nothing
+    assert revision(database) == NEWEST
     with database.connect() as connection:
         assert compare_metadata(MigrationContext.configure(connection), metadata) == []
 

@@ -23,7 +23,6 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
-from scipy import optimize
 
 from modelyard.spec.allocation import Footprint
 from modelyard.speed.model import Observation
@@ -131,6 +130,9 @@ def fit_params(samples: Sequence[StepSample], *, start: PolluxParams | None = No
     if not (np.isfinite(table).all() and (compute > 0).all()):
         raise ValueError("every sample needs 0 <= sync_seconds < step_seconds, both finite")
     lower, upper, first = _bounds(nodes, replicas, local_batch, compute, start)
+    # Half of the time that a server takes to start would go into this import.
+    from scipy import optimize
+
     best = optimize.minimize(
         _loss_and_gradient,
         first,

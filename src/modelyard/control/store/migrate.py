@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from alembic import command
-from alembic.config import Config
-from alembic.migration import MigrationContext
-from alembic.script import ScriptDirectory
-from sqlalchemy import Engine
+from sqlalchemy import Engine, inspect, text
 
 from modelyard.errors import YardError
 
 SCRIPTS = "modelyard.control.store:migrations"
+#: the last of the files in `migrations/versions`
+NEWEST = "0001"
 
 
 class NewerDatabase(YardError):
@@ -19,13 +17,29 @@ class NewerDatabase(YardError):
 
 def upgrade(database: Engine) -> None:
     """Make or change tables where that is needed; nothing is lost."""
+    if revision(database) == NEWEST:
+        return
+    # A server that is started again needs none of this, and starts faster without.
+    from alembic import command
+    from alembic.config import Config
+    from alembic.script import ScriptDirectory
+
     config = Config()
     config.set_main_option("script_location", SCRIPTS)
+    known = {one.revision for one in ScriptDirectory.from_config(config).walk_revisions()}
+    present = revision(database)
+    if present is not None and present not in known:
+        what = f"the database is at revision '{present}', which this version does not know"
+        raise NewerDatabase(what, fix="install the version that made it, or a newer one")
     with database.begin() as connection:
-        present = MigrationContext.configure(connection).get_current_revision()
-        known = {one.revision for one in ScriptDirectory.from_config(config).walk_revisions()}
-        if present is not None and present not in known:
-            what = f"the database is at revision '{present}', which this version does not know"
-            raise NewerDatabase(what, fix="install the version that made it, or a newer one")
         config.attributes["connection"] = connection
         command.upgrade(config, "head")
+
+
+def revision(database: Engine) -> str | None:
+    """The last change that was made to the tables; None for an empty database."""
+    with database.connect().execution_options(reads=True) as connection:
+        if not inspect(connection).has_table("alembic_version"):
+            return None
+        found = connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
+    return str(found) if found is not None else None
