@@ -89,6 +89,18 @@ def test_without_groups_memory_is_watched_and_that_is_said(yard: Yard) -> None:
     assert any("memory" in each and "instead" in each for each in report.unlimited)
 
 
+def test_memory_that_is_shared_with_forks_counts_once(yard: Yard) -> None:
+    yard.engine = LocalEngine(yard.engine.folder, use_groups=False)
+    family = """import os, time
+kept = b"x" * (70 << 20)
+for _ in range(3):
+    if not os.fork():
+        break
+time.sleep(1.5)"""
+    report = run(yard, (sys.executable, "-c", family), Limits(memory_bytes=100 * MIB))
+    assert ended(report).code == 0
+
+
 def test_a_task_within_its_limits_is_left_alone(yard: Yard) -> None:
     limits = Limits(memory_bytes=500 * MIB, cores=1.5, processes=50)
     report = run(yard, ("sh", "-c", "echo fine"), limits)

@@ -62,6 +62,8 @@ def test_what_cannot_run_is_refused_and_leaves_nothing(yard: Yard) -> None:
         replace(task, argv=("sh", "-c", "echo \0")),
         replace(task, folder=str(yard.folder / "nowhere")),
         replace(task, environment={"A=B": "c"}),
+        replace(task, limits=Limits(cores=float("nan"))),
+        replace(task, limits=Limits(memory_bytes=0)),
     ):
         with pytest.raises(CannotStart):
             yard.engine.start(wrong, term=1)

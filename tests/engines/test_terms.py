@@ -68,7 +68,7 @@ def test_changes_of_an_earlier_term_that_were_under_way_come_to_nothing(yard: Ya
 
 @pytest.mark.parametrize("asleep", [False, True])
 def test_nothing_of_a_predecessor_comes_after_the_reports(yard: Yard, asleep: bool) -> None:
-    for turn in range(3):
+    for turn in range(2):
         folder = yard.folder / f"engine-{turn}"
         yard.engine = LocalEngine(folder)
         old = subprocess.Popen(

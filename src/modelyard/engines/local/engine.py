@@ -84,6 +84,7 @@ class LocalEngine:
             key = str(task.name)
             if (base / TASKS / key).exists() or changes.is_over(base, task.name):
                 return
+        starting.check_limits(task)
         marker = f"{self._identity}-{key}"
         environment = environment_of(task, marker, os.environ)
         starting.check(task, environment)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 import subprocess
@@ -10,10 +11,14 @@ from pathlib import Path
 
 import modelyard
 from modelyard.engines.interface import CannotStart, Limits, Superseded, Task, Unavailable
+from modelyard.engines.local.keeper.groups import LIMIT_OF
 from modelyard.engines.local.keeper.order import ALREADY, STARTED, SUPERSEDED, Order
 
 #: starting takes milliseconds; a machine that needs longer than this is in trouble
 MOST_SECONDS = 30.0
+
+#: for kernels before 4.7, which do not tell
+DEFAULT_UMASK = 0o022
 
 _PACKAGE = str(Path(modelyard.__file__).resolve().parent)
 #: What a keeper begins with. It finds this package without looking at others that are installed,
@@ -53,12 +58,23 @@ def check(task: Task, environment: dict[str, str]) -> None:
         )
 
 
+def check_limits(task: Task) -> None:
+    """Refuse limits under which nothing can run."""
+    for controller, amount in wanted(task.limits).items():
+        if not (math.isfinite(amount) and amount > 0):
+            raise CannotStart(
+                f"its limit of {LIMIT_OF[controller]} is {amount:g}",
+                fix="give a number above zero, or no limit",
+                where=str(task.name),
+            )
+
+
 def umask() -> int:
     """The permissions that this process withholds from new files."""
-    # There is no way to read it but to set it. The strictest is set meanwhile.
-    present = os.umask(0o077)
-    os.umask(present)
-    return present
+    # os.umask() can only tell by changing it, which other threads would notice.
+    status = Path("/proc/self/status").read_text(encoding="utf-8", errors="replace")
+    found = [line.split()[1] for line in status.splitlines() if line.startswith("Umask:")]
+    return int(found[0], 8) if found else DEFAULT_UMASK
 
 
 def wanted(limits: Limits) -> dict[str, float]:

@@ -170,8 +170,8 @@ class Keeper:
         self._seen_requests |= requests
         self._machine_kills = (self._machine_kills[1], kernel.machine_memory_kills())
         if self._watched_bytes:
-            used = kernel.memory_bytes(kernel.descendants(self._program))
-            self._killed_for_memory = used > self._watched_bytes
+            family = kernel.descendants(self._program)
+            self._killed_for_memory = kernel.memory_is_above(family, self._watched_bytes)
         tick = MEMORY_TICK_SECONDS if self._watched_bytes else TICK_SECONDS
         self._next_look = time.monotonic() + tick
 

@@ -41,16 +41,34 @@ def descendants(root: int) -> list[int]:
     return found
 
 
-def memory_bytes(pids: list[int]) -> int:
-    """Memory that is in use by these processes and would be free without them."""
+def memory_is_above(pids: list[int], most_bytes: float) -> bool:
+    """Whether these processes use more memory together; what they share counts once."""
+    return _resident_bytes(pids) > most_bytes and _proportional_bytes(pids) > most_bytes
+
+
+def _resident_bytes(pids: list[int]) -> int:
+    """At least what they use, and cheap: what they share counts for each of them."""
     pages = 0
     for pid in pids:
         try:
-            _, resident, shared = _numbers(f"/proc/{pid}/statm")[:3]
+            pages += _numbers(f"/proc/{pid}/statm")[1]
+        except (OSError, IndexError):
+            continue
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def _proportional_bytes(pids: list[int]) -> int:
+    """What they use, without files that are mapped; the kernel looks at every page for this."""
+    total = 0
+    for pid in pids:
+        try:
+            with open(f"/proc/{pid}/smaps_rollup", "rb") as file:
+                for line in file:
+                    if line.startswith((b"Pss_Anon:", b"Pss_Shmem:")):
+                        total += 1024 * int(line.split()[1])
         except (OSError, ValueError):
             continue
-        pages += resident - shared
-    return pages * os.sysconf("SC_PAGE_SIZE")
+    return total
 
 
 def machine_memory_kills() -> int | None:
