@@ -1,21 +1,24 @@
 """Workers that start at once: a process that has imported torch already and forks at a word.
 
-    python -m modelyard.train.nursery
+    python -m modelyard.train.nursery [MODULE …]
 
-reads one request a line from standard input, forks a child for each, and answers with lines about
-births and deaths on standard output. Importing torch takes seconds; a fork takes milliseconds, and
-shares the memory of what was imported. When standard input closes, because whoever asked is gone,
-it ends its children and itself: nothing is left running that nobody watches.
+imports what children will need, reads one request a line from standard input, forks a child for
+each, and answers with lines about births and deaths on standard output. Importing torch takes
+seconds; a fork takes milliseconds, and shares the memory of what was imported. When standard input
+closes, because whoever asked is gone, it ends its children and itself: nothing is left running that
+nobody watches.
 """
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 import selectors
 import signal
 import sys
 import traceback
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -55,7 +58,7 @@ _encoder = msgspec.json.Encoder()
 
 def main() -> None:
     """Serve until standard input closes."""
-    _import_slow_parts()
+    _import_slow_parts(sys.argv[1:])
     children: dict[int, str] = {}
     # The loop sleeps in select; a child's death has to wake it, so signals write to a pipe.
     reader, writer = os.pipe()
@@ -85,12 +88,16 @@ def main() -> None:
     _end(children)
 
 
-def _import_slow_parts() -> None:
+def _import_slow_parts(modules: Sequence[str]) -> None:
     """What takes seconds, and what children find done."""
     import torch
 
     import modelyard.train.run  # noqa: F401
 
+    for module in modules:
+        # Whoever cannot be imported will be told by the child that needs it.
+        with contextlib.suppress(ImportError):
+            importlib.import_module(module)
     # The first optimizer imports torch's compiler. No backward pass: that would start threads,
     # which a fork does not copy.
     torch.optim.AdamW([torch.nn.Parameter(torch.zeros(1))])

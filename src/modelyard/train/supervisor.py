@@ -350,7 +350,7 @@ class Supervisor:
 
     def _start_nursery(self) -> None:
         self._nursery = subprocess.Popen(
-            [sys.executable, "-m", "modelyard.train.nursery"],
+            [sys.executable, "-m", "modelyard.train.nursery", self._entry.partition(":")[0]],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             process_group=0,
