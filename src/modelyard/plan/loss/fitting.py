@@ -19,6 +19,7 @@ import numpy as np
 from modelyard.errors import InputError
 from modelyard.plan.loss.law import (
     FLOPS_PER_PARAMETER_TOKEN,
+    TAIL_FREEDOM,
     LossLaw,
     Matrix,
     Vector,
@@ -27,10 +28,8 @@ from modelyard.plan.loss.law import (
 )
 from modelyard.plan.loss.prior import PRIOR
 
-#: Student's degrees of freedom: about one run in forty lies beyond three deviations
-_TAIL = 3.0
 #: pilots that the prior's idea of the noise is worth
-_NOISE_PILOTS = 4.0
+_NOISE_PILOTS = 6.0
 #: rounds of fitting the law and the noise in turn, and the change of noise that ends them
 _MOST_ROUNDS = 8
 _SETTLED = 0.02
@@ -134,7 +133,7 @@ def _fitted(problem: _Problem, noise: float, starts: Sequence[Vector]) -> _Fit:
     best = _most_probable(problem, scale, starts)
     predicted, slopes = log_loss(best, problem.parameters, problem.tokens)
     residuals = (predicted - problem.measured) / scale
-    trust = (_TAIL + 1.0) / (_TAIL + residuals**2)
+    trust = (TAIL_FREEDOM + 1.0) / (TAIL_FREEDOM + residuals**2)
     seen = float(np.sum(trust * residuals**2)) * noise**2
     learnt = (_NOISE_PILOTS * problem.prior_noise**2 + seen) / (_NOISE_PILOTS + scale.size)
     weighted = slopes * (trust / scale**2)[:, None]
@@ -181,9 +180,9 @@ def _student(pilots: int) -> _Tails:
         del cost_only
         value = np.stack([squares, np.ones_like(squares), np.zeros_like(squares)])
         own = squares[:pilots]
-        value[0, :pilots] = (_TAIL + 1.0) * np.log1p(own / _TAIL)
-        value[1, :pilots] = (_TAIL + 1.0) / (_TAIL + own)
-        value[2, :pilots] = -(_TAIL + 1.0) / (_TAIL + own) ** 2
+        value[0, :pilots] = (TAIL_FREEDOM + 1.0) * np.log1p(own / TAIL_FREEDOM)
+        value[1, :pilots] = (TAIL_FREEDOM + 1.0) / (TAIL_FREEDOM + own)
+        value[2, :pilots] = -(TAIL_FREEDOM + 1.0) / (TAIL_FREEDOM + own) ** 2
         return value
 
     return loss

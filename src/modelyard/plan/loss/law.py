@@ -30,6 +30,10 @@ FLOPS_PER_PARAMETER_TOKEN = 6.0
 FAR = 10.0
 #: standard deviations on either side of which four fifths of a normal distribution lie
 INTERVAL_DEVIATIONS = 1.2816
+#: degrees of freedom of the noise (Student's t: about one run in forty lies beyond three
+#: deviations), and how much further four fifths of it reach than of a normal distribution
+TAIL_FREEDOM = 3.0
+TAIL_REACH = 1.6377 / INTERVAL_DEVIATIONS
 #: the exponential of more than this is no loss
 _LARGEST_LOGARITHM = 600.0
 
@@ -61,7 +65,7 @@ class LossLaw:
     beta: float
     #: of the logarithms of E, A / N0^alpha, alpha, B / D0^beta and beta, N0 and D0 the references
     covariance: tuple[tuple[float, ...], ...]
-    #: standard deviation of the logarithm of one run's loss around the law
+    #: scale of Student's t for the logarithm of one run's loss around the law
     noise: float
     #: the same for how far the truth has drifted from the law at a run of ten times the size
     drift: float
@@ -125,7 +129,8 @@ class LossLaw:
         logarithm, slopes = log_loss(self.logarithms, np.array([parameters]), np.array([seen]))
         extrapolation = self.extrapolation(parameters, tokens)
         variance = float(slopes[0] @ np.array(self.covariance) @ slopes[0])
-        variance += self.noise**2 + (self.drift * math.log10(extrapolation)) ** 2
+        variance += (TAIL_REACH * self.noise) ** 2
+        variance += (self.drift * math.log10(extrapolation)) ** 2
         reach = INTERVAL_DEVIATIONS * math.sqrt(variance)
         middle = float(logarithm[0])
         return LossEstimate(
