@@ -12,9 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
-import torch
 from torch import nn
 
 from modelyard.errors import InputError, Problem
@@ -23,12 +21,12 @@ from modelyard.keep.listing import run_checkpoints
 from modelyard.keep.store import open_store
 from modelyard.spec.hugging_face import CONFIG_FILE
 from modelyard.spec.model_source import load_model
+from modelyard.train.kept_model import read_model, read_shapes
 from modelyard.train.models.context_mlp import ContextMlp
 from modelyard.train.models.options import OPTION_NAMES
 from modelyard.train.models.registry import HUGGING_FACE, build, multitask_on, shape_of
 from modelyard.train.pretrained import load_pretrained
 from modelyard.train.pretrained_gguf import load_gguf
-from modelyard.train.snapshots import restore_latest
 
 _GGUF = ".gguf"
 #: more names than these hide what is wrong
@@ -108,30 +106,29 @@ def _loaded(path: Path, options: Mapping[str, object]) -> nn.Module:
 
 
 def _fill(module: nn.Module, place: str) -> None:
-    # Whoever only looks whether all of it fits has no memory for the model.
-    with torch.device("cpu"):
-        kept = restore_latest(place)
-    if kept is None or not isinstance(kept.tree, dict) or "model" not in kept.tree:
-        raise InputError("no checkpoint here can be read", fix="see yard checkpoints", where=place)
-    state: dict[str, Any] = kept.tree["model"]
     own = module.state_dict()
-    if isinstance(module, ContextMlp) and "neighbours.weight" in state:
+    # Whoever only looks whether all of it fits has no memory for the model.
+    blank = any(one.is_meta for one in own.values())
+    shapes = read_shapes(place)
+    if isinstance(module, ContextMlp) and "neighbours.weight" in shapes:
         # Embeddings that word2vec has learnt: the rest of the model begins anew.
-        state = {**own, "source.weight": state["source.weight"]}
-    problems = [Problem(f"'{one}' is missing", "", place) for one in own.keys() - state.keys()]
+        own = {"source.weight": own["source.weight"]}
+        shapes = {"source.weight": shapes["source.weight"]}
+    problems = [Problem(f"'{one}' is missing", "", place) for one in own.keys() - shapes.keys()]
     problems += [
         Problem(f"'{one}' has no place in the model", "", place)
-        for one in state.keys() - own.keys()
+        for one in shapes.keys() - own.keys()
     ]
     problems += [
-        Problem(f"'{one}' is {tuple(state[one].shape)}, not {tuple(own[one].shape)}", "", place)
-        for one in own.keys() & state.keys()
-        if state[one].shape != own[one].shape
+        Problem(f"'{one}' is {shapes[one]}, not {tuple(own[one].shape)}", "", place)
+        for one in own.keys() & shapes.keys()
+        if shapes[one] != tuple(own[one].shape)
     ]
     if problems:
         what = f"{len(problems)} tensors of this checkpoint do not fit the model"
         fix = "describe the model with which it was made, in 'model' and 'model_options'"
         shown = sorted(problems, key=str)[:_MOST_NAMED]
         raise InputError(what, problems=[Problem(what, fix, place), *shown])
-    if not any(one.is_meta for one in own.values()):
-        module.load_state_dict(state)
+    if not blank:
+        state = read_model(place).state
+        module.load_state_dict({**module.state_dict(), **{one: state[one] for one in own}})

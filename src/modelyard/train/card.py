@@ -25,9 +25,6 @@ from modelyard.train.models.multitask import MultiTask
 from modelyard.train.models.options import ModelOptions
 from modelyard.train.models.registry import build, multitask_on, shape_of
 
-#: under which a checkpoint has it
-CARD = "card"
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Card:

@@ -3,43 +3,26 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import nn
 
 from modelyard.errors import InputError
-from modelyard.keep.checkpoint import Checkpoint, Wanted, complete
 from modelyard.keep.manifest import About
-from modelyard.keep.store import open_store
-from modelyard.keep.tree import rebuild
-from modelyard.keep.verify import first_that_reads
 from modelyard.spec.job import JobSpec
 from modelyard.train.beginning import checkpoints_at
-from modelyard.train.card import CARD, Card, built, card_of, read_card
+from modelyard.train.card import Card, built, card_of, read_card
 from modelyard.train.data.tokenizer_files import tokenizer_files
 from modelyard.train.export import MOST_BYTES, export_model, export_tensors
+from modelyard.train.kept_model import Kept, read_model
 from modelyard.train.materials import model_of, prepared
 from modelyard.train.models.bert import Bert
 from modelyard.train.models.gpt import Gpt
 from modelyard.train.models.hugging_face import HuggingFace
 from modelyard.train.models.multitask import MultiTask
 from modelyard.train.models.t5 import T5
-from modelyard.train.tensor_parts import empty_like_stored
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Kept:
-    """What a checkpoint has of a model."""
-
-    about: About
-    where: str
-    state: Mapping[str, torch.Tensor]
-    #: as it lies in the checkpoint's tree
-    card: object
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,41 +88,6 @@ def export_checkpoint(
         parameters=sum(one.numel() for one in kept.state.values()),
         loadable=loadable,
         files=tuple(sorted(path.name for path in folder.iterdir())),
-    )
-
-
-def read_model(place: str, *, step: int | None = None) -> Kept:
-    """The model of the newest checkpoint that reads, or of a step; its moments are not read."""
-    store, warned = open_store(place), list[str]()
-    if step is None:
-        found = first_that_reads(store, _read, warn=warned.append)
-    else:
-        at = [one for one in complete(store, warned.append) if one.about.step == step]
-        found = _read(at[0]) if at else None
-    if found is None:
-        said = f": {warned[0]}" if warned else ""
-        steps = f" of step {step}" if step is not None else ""
-        what = f"there is no checkpoint{steps} that can be read{said}"
-        raise InputError(what, fix="see 'yard checkpoints' for those that there are", where=place)
-    return found
-
-
-def _read(checkpoint: Checkpoint) -> Kept:
-    tensors: dict[str, torch.Tensor | None] = {}
-    wanted = []
-    for name, stored in checkpoint.manifest.tensors.items():
-        tensors[name] = None
-        if name.startswith(("model/", f"{CARD}/")):
-            tensor, box, words = empty_like_stored(name, stored.dtype, stored.shape, None)
-            tensors[name] = tensor
-            wanted.append(Wanted(name, box, words))
-    checkpoint.fill(wanted)
-    tree: Any = rebuild(checkpoint.manifest.tree, tensors.__getitem__)
-    if not isinstance(tree, dict) or not isinstance(tree.get("model"), dict):
-        what = "this checkpoint has no model in it"
-        raise InputError(what, fix="name a checkpoint of yard train", where=checkpoint.where)
-    return Kept(
-        about=checkpoint.about, where=checkpoint.where, state=tree["model"], card=tree.get(CARD)
     )
 
 

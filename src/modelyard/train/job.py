@@ -17,10 +17,11 @@ from modelyard.spec.training import TrainSpec
 from modelyard.train.aggregate.choose import aggregation
 from modelyard.train.aggregate.interface import Aggregation
 from modelyard.train.asynchronous.pace import PACES
-from modelyard.train.card import CARD, card_of
+from modelyard.train.card import card_of
 from modelyard.train.conductor.server import TOKEN_VARIABLE
 from modelyard.train.course import Course
 from modelyard.train.data.sources import JobData
+from modelyard.train.kept_model import CARD
 from modelyard.train.materials import batch_for, model_of, optimizer_of, prepared
 from modelyard.train.post import Post
 from modelyard.train.run import Run, RunSettings

@@ -68,6 +68,10 @@ def load_pretrained(
             fix=f"name it as 'hf:{path}', which trains the class of transformers itself",
             where=str(path),
         )
+    if torch.get_default_device().type == "meta":
+        # Somebody looks at the model's form and has no memory for its weights.
+        _files(path)
+        return build(read_config(path), {**_options(fields, path), **(config or {})})
     tensors = dict(_tensors(path))
     model = _as_saved(read_config(path), tensors)
     _check_scaled(model, fields, path)

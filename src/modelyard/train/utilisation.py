@@ -38,11 +38,10 @@ def sample_flops(job: JobSpec, folder: Path) -> float | None:
     """Operations of the passes of one sample; None for models whose shape nobody has told."""
     if job.train is None or job.script is not None:
         return None
-    # The weights that it begins with change nothing, and may be large.
-    fresh = job.model_copy(update={"train": job.train.model_copy(update={"weights": None})})
-    _, data = prepared(fresh, folder)
+    _, data = prepared(job, folder)
+    # Of weights that it begins with only the form is read.
     with torch.device("meta"):
-        model = model_of(fresh, data, folder)
+        model = model_of(job, data, folder)
     shape = shape_of(model)
     if shape is None:
         return None

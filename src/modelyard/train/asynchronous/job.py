@@ -19,8 +19,9 @@ from modelyard.spec.job import read_job
 from modelyard.train.asynchronous.pace import pace
 from modelyard.train.asynchronous.run import AsynchronousRun
 from modelyard.train.asynchronous.tables import made_sparse, rows_used
-from modelyard.train.card import CARD, card_of
+from modelyard.train.card import card_of
 from modelyard.train.job import settings_of
+from modelyard.train.kept_model import CARD
 from modelyard.train.materials import batch_for, model_of, prepared
 from modelyard.train.optimise.schedules import factor
 from modelyard.train.order import Positions

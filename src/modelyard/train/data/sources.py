@@ -1,9 +1,10 @@
 """The data of a job: one data set or several by weights, read as one by whoever takes part.
 
 One data set is read in the order of the seed (`train/order.py`), an epoch after the other. Several
-are mixed by weights: each position belongs to one of them, and each goes through its own epochs,
-so that within an epoch of a data set every sample of it comes exactly once, whatever the weights.
-Which sample stands at a position is computed, so a run resumes exactly from a position alone.
+are mixed by weights: each position belongs to one of them, and each goes through its own epochs
+(`mixing.py`), so that after each block of positions all samples of a data set were used equally
+often, but for the epoch that is going on, of which each was used once or not yet. What stands at
+a position is computed, so a run resumes exactly from a position alone.
 """
 
 from __future__ import annotations

@@ -94,6 +94,9 @@ def hugging_face(source: str, options: ModelOptions, changes: Mapping[str, objec
     fresh = os.path.isfile(source)
     if not fresh and os.path.isdir(source) and not _has_weights(source):
         fresh = True
+    if torch.get_default_device().type == "meta":
+        # Somebody looks at the model's form and has no memory for its weights.
+        fresh = True
     config = _config(transformers, source, changes)
     objective = _objective(transformers, config, source)
     auto = _classes(transformers)[objective]

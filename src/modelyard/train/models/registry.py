@@ -202,7 +202,8 @@ def _called(factory: Callable[..., _Made], given: Config) -> _Made:
         return factory(**given)
     except TypeError as error:
         text = str(error).partition("() ")[2] or str(error)
-        raise InputError(f"the model's config is wrong: {text}", fix="see its fields") from error
+        fix = "write numbers that the model has, as 'yard models' and the guide to training say"
+        raise InputError(f"the model's config is wrong: {text}", fix=fix) from error
 
 
 _WITHOUT_OPTIONS = frozenset(("context-mlp", "word2vec", "hidden-markov", "multitask"))
