@@ -32,7 +32,7 @@ RESERVED_BYTES = 1024
 
 def parse(text: bytes) -> Facts:
     facts: Facts = {}
-    for line in text.decode(errors="replace").splitlines():
+    for line in text.strip().decode(errors="replace").splitlines():
         name, _, value = line.strip().partition(" ")
         if name:
             facts.setdefault(name, []).append(value)

@@ -92,19 +92,16 @@ class Keeper:
     def _limit(self) -> None:
         wanted = self._order.wanted
         self._unlimited += make(self._groups, wanted, self._places)
-        if "memory" in wanted and self._groups.memory_kills() is None:
-            self._watched_bytes = wanted["memory"]
-            self._unlimited = [
-                f"{each}; looked at every {MEMORY_TICK_SECONDS:g} s instead"
-                if each.startswith("memory:")
-                else each
-                for each in self._unlimited
-            ]
+        for index, reason in enumerate(self._unlimited):
+            if reason.startswith("memory:"):
+                self._watched_bytes = wanted["memory"]
+                self._unlimited[index] += f"; looked at every {MEMORY_TICK_SECONDS:g} s instead"
 
     def _enter_groups(self) -> None:
         try:
             self._groups.enter(self._program)
         except OSError as error:
+            self._watched_bytes = self._order.wanted.get("memory", 0.0)
             self._unlimited.append(f"all limits: control groups: {error.strerror}")
 
     def _listen_to_signals(self) -> None:
