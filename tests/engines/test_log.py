@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from modelyard.engines.interface import Phase
+from modelyard.engines.interface import Phase, Unavailable
 from modelyard.engines.local import log, retention
 from modelyard.engines.local.engine import LocalEngine
 from modelyard.engines.local.keeper.log_writer import LogWriter
@@ -107,22 +107,48 @@ def test_a_log_is_read_while_it_is_written(yard: Yard) -> None:
     assert found == b"".join(b"%07d\n" % index for index in range(2000))
 
 
-def test_a_full_disk_neither_ends_a_task_nor_hides_how_it_ended(yard: Yard) -> None:
-    """A real one: the engine's folder is a file system of one megabyte."""
-    small = yard.folder / "small"
-    small.mkdir()
-    if os.geteuid() or os.system(f"mount -t tmpfs -o size=1m tmpfs {small} 2>/dev/null"):
+@pytest.fixture
+def small(yard: Yard) -> Iterator[Path]:
+    """A real file system of one megabyte."""
+    folder = yard.folder / "small"
+    folder.mkdir()
+    if os.geteuid() or os.system(f"mount -t tmpfs -o size=1m tmpfs {folder} 2>/dev/null"):
         pytest.skip("mounting a small file system is not allowed here")
+    large = yard.engine
+    yard.engine = LocalEngine(folder / "engine", logs=Logs(piece_bytes=1 << 19, pieces=4))
     try:
-        home = yard.engine
-        yard.engine = LocalEngine(small / "engine", logs=Logs(piece_bytes=1 << 19, pieces=4))
-        name = yard.start("job", "head -c 5000000 /dev/zero; echo more; exit 6")
-        exit = yard.end(name).exit
-        assert exit is not None
-        assert exit.code == 6
-        yard.engine = home
+        yield folder
+        yard.end_all()
     finally:
-        assert os.system(f"umount -l {small}") == 0
+        yard.engine = large
+        assert os.system(f"umount -l {folder}") == 0
+
+
+def test_a_full_disk_neither_ends_a_task_nor_hides_how_it_ended(yard: Yard, small: Path) -> None:
+    name = yard.start("job", "head -c 5000000 /dev/zero; echo more; exit 6")
+    exit = yard.end(name).exit
+    assert exit is not None
+    assert exit.code == 6
+
+
+def test_on_a_full_disk_nothing_starts_and_everything_can_be_stopped(
+    yard: Yard, small: Path
+) -> None:
+    name = yard.start("job", "sleep 600")
+    with (
+        (small / "filler").open("wb", buffering=0) as filler,
+        pytest.raises(OSError, match="space"),
+    ):
+        while True:
+            filler.write(b"x" * 4096)
+    with pytest.raises(Unavailable):
+        yard.start("other", "true")
+    yard.stop(name)
+    exit = yard.end(name).exit
+    assert exit is not None
+    assert exit.asked
+    (small / "filler").unlink()
+    assert yard.end(yard.start("other", "true")).phase is Phase.ENDED
 
 
 def test_old_logs_of_forgotten_tasks_go_first(yard: Yard) -> None:

@@ -110,3 +110,26 @@ def test_of_two_who_want_to_lead_the_later_one_does(tmp_path: Path) -> None:
     assert os.listdir(folder / "state") == ["term-16"]
     assert Terms(folder).current() == 16
     assert sorted(path.name for path in folder.iterdir()) == ["state"]
+
+
+def test_whoever_reads_is_not_disturbed_by_new_leaders(yard: Yard) -> None:
+    names = [yard.start(f"job-{index}", "echo printed") for index in range(3)]
+    for name in names:
+        yard.end(name)
+    stop = threading.Event()
+    seen: list[tuple[int, bytes]] = []
+
+    def read() -> None:
+        reader = LocalEngine(yard.engine.folder)
+        while not stop.is_set():
+            seen.append((len(reader.reports()), reader.log(names[0])[0]))
+
+    threads = [threading.Thread(target=read) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for term in range(2, 200):
+        yard.engine.lead(term=term)
+    stop.set()
+    for thread in threads:
+        thread.join()
+    assert set(seen) == {(3, b"printed\n")}

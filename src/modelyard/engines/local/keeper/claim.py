@@ -50,6 +50,8 @@ def _furnish(order: Order, groups: Groups) -> int:
     os.mkfifo(facts.BELL, 0o600)
     # Open for both, or it would hang up after every ring.
     bell = os.open(facts.BELL, os.O_RDWR | os.O_NONBLOCK)
+    # Whatever has to be written later: without the space for it there is no claim.
+    facts.reserve(facts.RUNNING)
     facts.reserve(facts.EXIT)
     facts.write(
         facts.CLAIM,
