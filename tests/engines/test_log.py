@@ -6,7 +6,7 @@ import errno
 import os
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -135,19 +135,17 @@ def test_on_a_full_disk_nothing_starts_and_everything_can_be_stopped(
     yard: Yard, small: Path
 ) -> None:
     name = yard.start("job", "sleep 600")
-    with (
-        (small / "filler").open("wb", buffering=0) as filler,
-        pytest.raises(OSError, match="space"),
-    ):
+    filler = small / "filler"
+    with filler.open("wb", buffering=0) as file, suppress(OSError):
         while True:
-            filler.write(b"x" * 4096)
+            file.write(b"x" * 4096)
     with pytest.raises(Unavailable):
         yard.start("other", "true")
     yard.stop(name)
     exit = yard.end(name).exit
     assert exit is not None
     assert exit.asked
-    (small / "filler").unlink()
+    filler.unlink()
     assert yard.end(yard.start("other", "true")).phase is Phase.ENDED
 
 
