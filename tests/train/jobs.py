@@ -69,7 +69,7 @@ def _kill_one(process: subprocess.Popen[str], folder: Path, steps: int) -> None:
     until = time.monotonic() + PATIENCE_SECONDS
     while process.poll() is None and time.monotonic() < until:
         if (folder / "journal.jsonl").exists() and len(commits(folder)) >= steps:
-            workers = _workers(process.pid)
+            workers = workers_of(process.pid)
             if len(workers) > 1:
                 os.kill(workers[-1], signal.SIGKILL)
                 return
@@ -77,13 +77,14 @@ def _kill_one(process: subprocess.Popen[str], folder: Path, steps: int) -> None:
     raise AssertionError(f"nobody could be killed: {process.stdout and process.stdout.read()}")
 
 
-def _workers(pid: int) -> list[int]:
+def workers_of(pid: int) -> list[int]:
     """Children of a nursery are workers, and what they start themselves is none."""
-    below = {child: _children(child) for child in _children(pid)}
+    below = {child: children(child) for child in children(pid)}
     return [worker for child, found in below.items() if _is_nursery(child) for worker in found]
 
 
-def _children(pid: int) -> list[int]:
+def children(pid: int) -> list[int]:
+    """Of a process, in the order of their birth."""
     try:
         return [int(one) for one in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
     except OSError:

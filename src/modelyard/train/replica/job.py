@@ -10,9 +10,11 @@ import torch
 
 from modelyard.keep.retention import Retention
 from modelyard.spec.job import read_job
+from modelyard.train.card import card_of
 from modelyard.train.conductor.server import TOKEN_VARIABLE
 from modelyard.train.course import Course
 from modelyard.train.job import settings_of
+from modelyard.train.kept_model import CARD
 from modelyard.train.materials import model_of, optimizer_of, prepared
 from modelyard.train.post import Post
 from modelyard.train.replica.divide import divided
@@ -39,7 +41,9 @@ def work(text: str) -> None:
     inside = _met(post, place, meeting)
     train, data = prepared(job, folder)
     torch.manual_seed(train.seed)
-    part = divided(model_of(job, data, folder), train, data, inside)
+    model = model_of(job, data, folder)
+    card = card_of(job, data, model)
+    part = divided(model, train, data, inside)
     optimizer = optimizer_of(job, data, part.model)
     way = ShardSums(inside, owned=part.owned, complete=part.complete)
     course = Course(steering_of(job, steps=post.steps))
@@ -83,7 +87,7 @@ def work(text: str) -> None:
                     snapshots.wait()
                 snapshots.take(
                     run.applied,
-                    run.state(),
+                    {**run.state(), CARD: card},
                     generation=step.generation,
                     position=step.stop,
                     writer=place.index,
