@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 pytest.importorskip("msgspec", reason="training needs msgspec: install the extra 'train'")
 
+from msgspec import structs
 from rich.console import Console
 
 from modelyard.cli.train_display import SECONDS_BETWEEN_LINES, Lines
@@ -55,6 +56,13 @@ def test_a_view_has_speed_use_and_time_left() -> None:
     assert view.tokens_per_second == pytest.approx(80.0)
     assert view.utilisation == pytest.approx(0.25)
     assert checkpoint_words(view, now=1029.0) == "step 20, 10s old"
+
+
+def test_the_pause_between_two_starts_is_no_training() -> None:
+    before, after = commits(30), commits(34)[30:]
+    later = [structs.replace(entry, at=entry.at + 5_000.0) for entry in after]
+    view = view_of([*before, *later], steps=100, since=6_000.0)
+    assert (view.step, view.step_seconds) == (34, 1.0)
 
 
 def test_what_nobody_knows_is_not_made_up() -> None:

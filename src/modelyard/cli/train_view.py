@@ -58,14 +58,17 @@ def view_of(
     workers: Collection[str] = (),
     means: Means | None = None,
     kept_step: int | None = None,
+    since: float = 0.0,
 ) -> View:
-    """How a job stands; `workers` are those that live."""
+    """How a job stands; `workers` are those that live, and speed is that `since` a moment."""
     from modelyard.train.stragglers import paces
 
     if not committed:
         return View(steps=steps, others=tuple(workers))
     recent, last = committed[-RECENT_STEPS:], committed[-1]
     losses = [entry.loss for entry in recent if entry.loss is not None]
+    # Nobody trained between two starts of a job.
+    recent = [entry for entry in recent if entry.at >= since] or [last]
     span = last.at - recent[0].at
     seconds = span / (len(recent) - 1) if span > 0.0 else None
     tokens = sum(entry.tokens for entry in recent[1:])

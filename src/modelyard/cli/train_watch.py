@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Protocol, Self
 import click
 
 from modelyard.cli.train_view import Means, View, view_of
+from modelyard.errors import YardError
 
 if TYPE_CHECKING:
     from modelyard.train.conductor.journal import Line
@@ -56,6 +57,7 @@ class Watch:
         self._steps = steps
         self._means = means
         self._kept = Newest(checkpoints)
+        self._began = time.time()
         self._looked = 0.0
         self._slow: set[str] = set()
 
@@ -69,6 +71,7 @@ class Watch:
                 self._let_go()
                 raise
             self._round()
+            self._kept.look()
             self._look()
 
     def view(self) -> View:
@@ -80,6 +83,7 @@ class Watch:
             workers=self._supervisor.workers,
             means=self._means,
             kept_step=self._kept.step,
+            since=self._began,
         )
 
     def _round(self) -> None:
@@ -116,6 +120,7 @@ class Watch:
         with contextlib.suppress(KeyboardInterrupt):
             while self._supervisor.workers and time.monotonic() < until:
                 self._round()
+        self._kept.look()
 
 
 class Newest:
@@ -139,13 +144,14 @@ class Newest:
     ) -> None:
         self._ended.set()
 
-    def _follow(self) -> None:
-        from modelyard.errors import YardError
+    def look(self) -> None:
+        """Look now. A store that does not answer costs a line of the display and nothing else."""
+        with contextlib.suppress(YardError, OSError):
+            self.step = newest_step(self._place)
 
+    def _follow(self) -> None:
         while not self._ended.is_set():
-            # A store that does not answer costs a line of the display and nothing else.
-            with contextlib.suppress(YardError, OSError):
-                self.step = newest_step(self._place)
+            self.look()
             self._ended.wait(SECONDS_BETWEEN_LISTS["://" in self._place])
 
 

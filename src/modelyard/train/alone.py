@@ -97,6 +97,10 @@ class Alone:
     def leave(self) -> None:
         self._leaving = True
 
+    @property
+    def leaving(self) -> bool:
+        return self._leaving
+
     def _happen(self, event: Event) -> None:
         for instruction in self._machine.handle(event, time.monotonic()):
             if not isinstance(instruction, Send):

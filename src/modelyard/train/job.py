@@ -76,9 +76,9 @@ def work(text: str) -> None:
             if not step.commit():
                 continue
             validation.after(step)
-            if step.rank == 0 and due(run.applied):
-                if step.last:
-                    # Nothing trains meanwhile, and nobody takes another one.
+            if step.rank == 0 and (due(run.applied) or run.parting):
+                if step.last or run.parting:
+                    # It trains no more, and nobody takes another one.
                     snapshots.wait()
                 state = {**run.state(), CARD: card}
                 snapshots.take(run.applied, state, generation=step.generation, position=step.stop)

@@ -158,6 +158,11 @@ class Member:
         """Ask to be let go after the step in flight; safe to call from a signal handler."""
         self._leaving = True
 
+    @property
+    def leaving(self) -> bool:
+        """Whether it has asked."""
+        return self._leaving
+
     # The two threads.
 
     def _listen(self) -> None:

@@ -35,6 +35,9 @@ from modelyard.train.named_state import by_name, by_number, parameter_names
 from modelyard.train.state import receive_state, send_state
 from modelyard.train.step import Step
 
+#: Ways to train together in which each member has everything at any time.
+WHOLE = frozenset(("all-reduce", "local-sgd", "diloco"))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSettings:
@@ -196,6 +199,14 @@ class Run:
     def leave(self) -> None:
         """Take part in the step in flight, and in no other; `steps` ends then."""
         self._member.leave()
+
+    @property
+    def parting(self) -> bool:
+        """Whether this worker is about to leave, and has everything that it would take to go on.
+
+        Then it may keep `state` also where nobody was told before that it would.
+        """
+        return self._member.leaving and self.aggregation.name in WHOLE
 
     def steps(self) -> Iterator[Step]:
         """Every step in turn, until the job is done; one that failed comes again."""

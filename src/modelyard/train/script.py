@@ -273,9 +273,10 @@ class Session:
             return
         if step.rank == 0:
             _log.info("step %d of %d: loss %.4f", step.number + 1, self.steps, step.mean_loss)
-            if self._snapshots is not None and self._due(self.step):
-                if step.last:
-                    # Nothing trains meanwhile, and nobody takes another one.
+            due = self._due(self.step) or self._run.parting
+            if self._snapshots is not None and due:
+                if step.last or self._run.parting:
+                    # It trains no more, and nobody takes another one.
                     self._snapshots.wait()
                 self._snapshots.take(
                     self.step, self._run.state(), generation=step.generation, position=step.stop
