@@ -147,6 +147,7 @@ def test_marked_code_runs(page: Path, tmp_path: Path, monkeypatch: pytest.Monkey
     shutil.copytree(REPOSITORY / "examples", tmp_path / "examples")
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("YARD_FOLDER", str(tmp_path / "state"))
     namespace: dict[str, object] = {"__name__": "page"}
     for block in blocks(page):
         if block.mark.startswith("file: "):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -119,18 +119,23 @@ def _start(place: Path, client: Client, options: dict[str, Any]) -> dict[str, An
     log = place / LOG_FILE
     with log.open("ab") as output:
         start = output.tell()
-        process = subprocess.Popen(
+        pid = os.posix_spawn(
+            sys.executable,
             [sys.executable, "-m", "modelyard", *words],
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            start_new_session=True,
+            os.environ,
+            file_actions=[
+                (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+                (os.POSIX_SPAWN_DUP2, output.fileno(), 1),
+                (os.POSIX_SPAWN_DUP2, output.fileno(), 2),
+            ],
+            # Ctrl-C in this terminal is not meant for it.
+            setsid=True,
         )
     until = time.monotonic() + START_SECONDS
     while time.monotonic() < until:
         if (status := _status(client)) is not None and status["leads"]:
             return status
-        if process.poll() is not None:
+        if not _alive(pid):
             break
         time.sleep(0.05)
     said = log.read_bytes()[start:].decode(errors="replace").strip()
@@ -209,6 +214,9 @@ def _stop_jobs(client: Client) -> None:
 
 
 def _alive(pid: int) -> bool:
+    with contextlib.suppress(ChildProcessError):
+        # A child of this very process is there until somebody has asked how it ended.
+        os.waitpid(pid, os.WNOHANG)
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
