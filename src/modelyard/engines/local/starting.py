@@ -21,17 +21,7 @@ MOST_SECONDS = 30.0
 DEFAULT_UMASK = 0o022
 
 _PACKAGE = str(Path(modelyard.__file__).resolve().parent)
-#: What a keeper begins with. It finds this package without looking at others that are installed,
-#: leaves out what `modelyard/__init__.py` imports, and has signals as plain numbers, without the
-#: enumerations around them: half the time to start, and two thirds of the memory.
-_BOOT = """
-import sys, _signal
-sys.modules["signal"] = _signal
-package = sys.modules["modelyard"] = type(sys)("modelyard")
-package.__path__ = [sys.argv[1]]
-from modelyard.engines.local.keeper.main import main
-main()
-"""
+_BOOT = os.path.join(_PACKAGE, "engines", "local", "keeper", "boot.py")
 
 
 def check(task: Task, environment: dict[str, str]) -> None:
@@ -103,7 +93,7 @@ def launch(order: Order) -> None:
 def _ask(order: Order) -> str:
     keeper = subprocess.Popen(
         # Isolated, and without anything that is installed.
-        [sys.executable, "-I", "-S", "-c", _BOOT, _PACKAGE],
+        [sys.executable, "-I", "-S", _BOOT, _PACKAGE, order.key],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
