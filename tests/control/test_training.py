@@ -1,0 +1,113 @@
+"""Language models trained on a yard with real processes: grown, shrunk, killed, and finished."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from .live import LiveYard
+
+pytest.importorskip("torch")
+
+STEPS, BATCH = 60, 8
+JOB = f"""
+name: small
+devices: {{min: 1, max: 2}}
+model: gpt
+batch: {BATCH}
+steps: {STEPS}
+train:
+  data: data
+  sequence: 32
+  micro_batch: 2
+  model_options: {{layers: 2, hidden: 32, heads: 2, longest: 32}}
+  checkpoints: {{every: 10}}
+"""
+
+
+@pytest.fixture
+def yard(tmp_path: Path) -> Iterator[LiveYard]:
+    live = LiveYard(tmp_path / "state", cluster="1x2")
+    try:
+        live.start()
+        yield live
+    finally:
+        live.end()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> str:
+    """A folder with data in it."""
+    from click.testing import CliRunner
+
+    from modelyard.cli.main import yard as program
+
+    text = tmp_path / "text.txt"
+    text.write_text("the quick brown fox jumps over the lazy dog. " * 400)
+    words = ["data", "prepare", str(text), "--out", str(tmp_path / "data")]
+    done = CliRunner().invoke(program, [*words, "--tokenizer", "bytes"])
+    assert done.exit_code == 0, done.output
+    return str(tmp_path)
+
+
+def commits(yard: LiveYard, job: str) -> list[dict[str, object]]:
+    """Committed steps of a job, without those that were taken back."""
+    path = yard.folder / "runs" / job / "journal.jsonl"
+    found: dict[int, dict[str, object]] = {}
+    for line in path.read_text().splitlines() if path.exists() else ():
+        entry = json.loads(line)
+        if entry["kind"] == "back":
+            found = {step: one for step, one in found.items() if step < entry["step"]}
+        elif entry["kind"] == "commit":
+            found[entry["step"]] = entry
+    return [found[step] for step in sorted(found)]
+
+
+def until_steps(yard: LiveYard, job: str, steps: int) -> None:
+    end = time.monotonic() + 120.0
+    while len(commits(yard, job)) < steps:
+        assert time.monotonic() < end, yard.client.events(job)
+        time.sleep(0.05)
+
+
+def test_two_jobs_share_devices_through_deaths_of_workers_and_server(
+    yard: LiveYard, folder: str
+) -> None:
+    first = yard.client.submit_text(JOB, folder=folder)["id"]
+    until_steps(yard, first, 5)
+    second = yard.client.submit_text(JOB, folder=folder)["id"]
+    until_steps(yard, second, 3)
+    yard.kill()
+    victim = _worker_of(yard, second)
+    os.kill(victim, signal.SIGKILL)
+    yard.start()
+    for job in (first, second):
+        ended = yard.client.wait(job, seconds=240.0)
+        assert (ended["state"], ended["reason"]) == ("succeeded", "completed"), ended
+        steps = commits(yard, job)
+        assert [entry["step"] for entry in steps] == list(range(STEPS))
+        # Every sample once, in order, whoever took part.
+        assert [(one["start"], one["stop"]) for one in steps] == [
+            (at * BATCH, (at + 1) * BATCH) for at in range(STEPS)
+        ]
+        assert steps[-1]["loss"] < steps[0]["loss"]
+    assert yard.client.job(first)["attempt"] >= 1
+
+
+def _worker_of(yard: LiveYard, job: str) -> int:
+    """A process that trains the job."""
+    for entry in Path("/proc").iterdir():
+        try:
+            words = (entry / "cmdline").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        trains = {b"modelyard.train.on_yard", b"work"} <= set(words)
+        if trains and any(job.encode() in word for word in words):
+            return int(entry.name)
+    raise AssertionError(f"nobody trains {job}")
