@@ -12,6 +12,9 @@ STAMP := $(VENV)/.installed
 # The same for Apache Beam, which is large and needed by a few tests and one benchmark only.
 BEAM  := $(VENV)/.beam-installed
 
+# And for torchft, a peer of one benchmark, which does without it where it cannot be had.
+TORCHFT := $(VENV)/.torchft-installed
+
 # The matrices here are tiny: more threads for each of them only get in each other's way.
 export OPENBLAS_NUM_THREADS ?= 1
 
@@ -64,6 +67,12 @@ $(BEAM): $(STAMP)
 	  --constraint constraints.txt --build-constraint constraints.txt
 	touch $@
 
+$(TORCHFT): $(STAMP)
+	echo "installing torchft into $(VENV)"
+	$(BIN)/uv pip install --quiet --python $(BIN)/python 'torchft-nightly==2026.10.26' '$(TORCH)' \
+	  || echo "torchft cannot be installed here: it is left out"
+	touch $@
+
 test: lint types imports $(BEAM) ## lint, check types and imports, run the quick tests
 	$(BIN)/pytest -n $(WORKERS) -m 'not slow'
 
@@ -110,7 +119,7 @@ bench-training: setup ## speed beside plain DDP and FSDP2, compression on slow l
 	$(BIN)/python benchmarks/links.py
 	$(BIN)/python benchmarks/snapshot.py
 
-bench-recovery: setup ## what deaths, hangs and resizes cost a training job, beside torchrun
+bench-recovery: setup $(TORCHFT) ## what deaths, hangs and resizes cost a training job, beside torchrun
 	$(BIN)/python benchmarks/recovery.py
 
 bench-disturbed: setup ## fifty deaths, hangs, joins and leaves: every sample once, and the same losses

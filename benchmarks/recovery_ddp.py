@@ -1,4 +1,4 @@
-"""The same training as a plain script for torchrun, with a checkpoint every ten steps."""
+"""The same training as a plain script for torchrun, with checkpoints."""
 
 from __future__ import annotations
 
@@ -12,13 +12,11 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from modelyard.train.models.registry import build
-from recovery_job import BATCH, SAMPLES, SHAPE, tokens_of
-
-CHECKPOINT_STEPS = 10
+from recovery_job import BATCH, KEPT_STEPS, SAMPLES, SHAPE, tokens_of
 
 
 def main(log: Path) -> None:
-    """Train until killed; each rank adds a line for each step: step, time, process, agent."""
+    """Train until killed; each rank adds a line for each step: step, time, process, members."""
     torch.set_num_threads(1)
     torch.manual_seed(0)
     dist.init_process_group("gloo")
@@ -43,8 +41,8 @@ def main(log: Path) -> None:
             loss.backward()
             optimizer.step()
             step += 1
-            lines.write(f"{step} {time.time():.6f} {os.getpid()} {os.getppid()}\n")
-            if step % CHECKPOINT_STEPS == 0 and rank == 0:
+            lines.write(f"{step} {time.time():.6f} {os.getpid()} {size}\n")
+            if step % KEPT_STEPS == 0 and rank == 0:
                 temporary = kept.with_suffix(".new")
                 state = {"model": inner.state_dict(), "optimizer": optimizer.state_dict()}
                 torch.save({**state, "step": step}, temporary)

@@ -8,11 +8,15 @@ import signal
 import msgspec
 import torch
 
+from modelyard.keep.retention import Retention
 from modelyard.train.conductor.server import TOKEN_VARIABLE
 from modelyard.train.models.registry import build
 from modelyard.train.run import Run, RunSettings
+from modelyard.train.snapshots import Snapshots, restore_latest
 
 BATCH, MICRO_BATCH, SEQUENCE, SAMPLES = 12, 4, 64, 100_000
+#: steps between two checkpoints, here and in the scripts of the peers
+KEPT_STEPS = 50
 SHAPE = {"layers": 4, "hidden": 256, "heads": 4, "vocab": 4_096, "longest": SEQUENCE}
 
 
@@ -21,6 +25,7 @@ class Post(msgspec.Struct, frozen=True):
 
     address: str
     worker: str
+    checkpoints: str
 
 
 def tokens_of(samples: torch.Tensor) -> torch.Tensor:
@@ -45,11 +50,21 @@ def work(text: str) -> None:
         batch=BATCH,
         micro_batch=MICRO_BATCH,
     )
-    with Run(settings) as run:
-        run.train(model, optimizer)
+    with (
+        Run(settings) as run,
+        Snapshots(post.checkpoints, job="recovery", retention=Retention(last=2)) as snapshots,
+    ):
+        kept = restore_latest(post.checkpoints)
+        if kept is None:
+            run.train(model, optimizer)
+        else:
+            run.restore(model, optimizer, kept.tree, applied=kept.about.step)
         signal.signal(signal.SIGTERM, lambda *_: run.leave())
         for step in run.steps():
             for chosen in step.microbatches():
                 loss = model.loss(model.prepare(tokens_of(torch.from_numpy(chosen))))
                 step.backward(loss, samples=len(chosen), tokens=len(chosen) * SEQUENCE)
-            step.commit()
+            if step.commit() and step.rank == 0 and run.applied % KEPT_STEPS == 0:
+                snapshots.take(
+                    run.applied, run.state(), generation=step.generation, position=step.stop
+                )
