@@ -50,6 +50,13 @@ def test_too_much_memory_is_told_from_other_deaths(yard: Yard) -> None:
     assert ended(report).signal == signal.SIGKILL
 
 
+def test_a_task_that_was_killed_within_its_memory_did_not_run_out_of_it(yard: Yard) -> None:
+    """Whatever the machine killed for want of memory meanwhile, such as a test beside this one."""
+    report = run(yard, ("sh", "-c", "kill -9 $$"), Limits(memory_bytes=100 * MIB))
+    assert ended(report).signal == signal.SIGKILL
+    assert not ended(report).out_of_memory
+
+
 def test_a_killed_child_counts_as_out_of_memory_when_the_task_fails_for_it(yard: Yard) -> None:
     child = f"""import subprocess, sys
 sys.exit(3 if subprocess.call([sys.executable, "-c", {HUNGRY!r}]) else 0)"""

@@ -124,7 +124,6 @@ def test_a_program_that_was_killed_was_not_asked(yard: Yard) -> None:
     exit = yard.end(name).exit
     assert exit is not None
     assert (exit.code, exit.signal, exit.asked) == (None, signal.SIGKILL, False)
-    assert not exit.out_of_memory
 
 
 def test_a_task_dies_with_its_keeper_and_is_lost(yard: Yard) -> None:
