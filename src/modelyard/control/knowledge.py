@@ -21,6 +21,8 @@ class Estimate:
     curve: tuple[tuple[int, float], ...] = ()
     #: seconds that it runs, as its owner said
     seconds: float | None = None
+    #: whether the curve is the planner's; otherwise only its form means something
+    planned: bool = False
 
 
 @dataclass(slots=True)

@@ -9,6 +9,8 @@ import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from modelyard.control.estimating import estimate_of
+from modelyard.control.knowledge import Estimate
 from modelyard.control.lifecycle.job import CONDUCTOR_SLOT, Form, Job, Slot
 from modelyard.control.store.store import Store
 from modelyard.engines.interface import CannotStart, Task, TaskName
@@ -23,6 +25,7 @@ class Written:
     spec: JobSpec
     text: str
     folder: str
+    estimate: Estimate
 
 
 @dataclass(slots=True)
@@ -44,7 +47,10 @@ class Recipes:
                 raise CannotStart(f"nothing is known of job {job}")
             found = json.loads(kept.spec)
             self._known[job] = Written(
-                parse_job(found["text"], "job"), found["text"], found.get("folder", "")
+                parse_job(found["text"], "job"),
+                found["text"],
+                found["folder"],
+                estimate_of(found["estimate"]),
             )
         return self._known[job]
 

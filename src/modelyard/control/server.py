@@ -32,7 +32,6 @@ from modelyard.control.store.callers import Caller, Role, issue, recognise
 from modelyard.control.store.connection import open_database, sqlite_url
 from modelyard.control.store.migrate import upgrade
 from modelyard.control.store.store import Store
-from modelyard.control.submission import foreseen
 from modelyard.engines.local.engine import LocalEngine
 from modelyard.errors import InputError
 from modelyard.files import write_atomically
@@ -128,7 +127,7 @@ class YardServer:
         return self._scheduler.decide
 
     def _introduced(self, job: Job) -> LiveKnowledge:
-        return LiveKnowledge(foreseen(self._recipes.written(job.id).spec), job.min_devices)
+        return LiveKnowledge(self._recipes.written(job.id).estimate, job.min_devices)
 
     def _news(self, lifecycle: Lifecycle, now: float) -> Sequence[Event]:
         """Nodes that the yard does not know yet, and steps that jobs have committed."""

@@ -7,17 +7,14 @@ import re
 import secrets
 from pathlib import Path
 
-from modelyard.control.knowledge import Estimate
+from modelyard.control.estimating import estimate, estimate_text
 from modelyard.control.lifecycle.job import Facts, Form, Job
 from modelyard.control.store.callers import Caller
 from modelyard.errors import InputError
 from modelyard.spec.cluster import Cluster
 from modelyard.spec.job import JobSpec, parse_job
-from modelyard.speed.amdahl import AmdahlSpeed
 
 _ID = re.compile(r"[0-9a-f]{8,16}")
-#: The speed-up that is assumed of an elastic job until its steps are measured.
-ASSUMED_SPEEDUP = AmdahlSpeed(serial=0.05)
 
 
 def new_id() -> str:
@@ -41,7 +38,7 @@ def submission(
     if not caller.may_change(tenant):
         what = f"{caller.user} may not submit jobs of tenant '{tenant}'"
         raise InputError(what, fix=f"leave 'tenant' out, or write 'tenant: {caller.tenant}'")
-    _check_place(spec, cluster)
+    kinds = _usable_kinds(spec, cluster)
     if folder and not Path(folder).is_absolute():
         raise InputError(f"'{folder[:200]}' is no absolute folder", fix="send the whole path")
     facts = Facts(
@@ -63,11 +60,13 @@ def submission(
         since=at,
     )
     written = spec.model_dump(mode="json", exclude_unset=True)
-    return job, json.dumps({"job": written, "text": text, "folder": folder})
+    foreseen = estimate_text(estimate(spec, kinds))
+    kept = {"job": written, "text": text, "folder": folder, "estimate": foreseen}
+    return job, json.dumps(kept)
 
 
-def _check_place(spec: JobSpec, cluster: Cluster) -> None:
-    """Refuse at once what could never start, however long it waited."""
+def _usable_kinds(spec: JobSpec, cluster: Cluster) -> list[str]:
+    """Kinds on which the job may run; what could never start, however long, is refused at once."""
     kinds = [kind for kind in cluster.kinds if not spec.kinds or kind in spec.kinds]
     if not kinds:
         have = ", ".join(cluster.kinds)
@@ -76,13 +75,4 @@ def _check_place(spec: JobSpec, cluster: Cluster) -> None:
     if spec.devices.min > most:
         what = f"the job needs {spec.devices.min} devices of one kind and the yard has {most}"
         raise InputError(what, fix=f"write 'devices: {most}' or fewer")
-
-
-def foreseen(spec: JobSpec) -> Estimate:
-    """What is known of a job before it has run."""
-    seconds = spec.duration
-    if spec.command is not None or spec.steps is None:
-        return Estimate(seconds=seconds)
-    sizes = range(spec.devices.min, min(spec.devices.max, spec.devices.min + 64) + 1)
-    curve = tuple((size, ASSUMED_SPEEDUP.speedup(size)) for size in sizes)
-    return Estimate(steps=float(spec.steps), curve=curve, seconds=seconds)
+    return kinds

@@ -48,13 +48,15 @@ class Jobs:
             if not call.caller.may_see(before.job.facts.tenant):
                 raise Refused(409, f"the id '{name}' is taken", fix="choose another one")
             return JSONResponse(kept_shape(before, self.leading.now))
-        job, kept = submission(
-            text,
-            id=name,
-            caller=call.caller,
-            folder=folder,
-            cluster=self.cluster,
-            at=self.leading.now,
+        job, kept = await run_in_threadpool(
+            lambda: submission(
+                text,
+                id=name,
+                caller=call.caller,
+                folder=folder,
+                cluster=self.cluster,
+                at=self.leading.now,
+            )
         )
         await self._happen(Submitted(self.leading.now, job), specs={name: kept})
         return JSONResponse(job_shape(job, self.leading.now), status_code=201)

@@ -38,7 +38,7 @@ def job_shape(job: Job, now: float, *, ended: float | None = None) -> dict[str, 
 
 def kept_shape(kept: Kept, now: float) -> dict[str, object]:
     """One job in full."""
-    job = kept.job
+    job, written = kept.job, json.loads(kept.spec) if kept.spec else {}
     return {
         **job_shape(job, now, ended=kept.ended),
         "tasks": [
@@ -51,7 +51,8 @@ def kept_shape(kept: Kept, now: float) -> dict[str, object]:
             }
             for _, slot in job.tasks()
         ],
-        "spec": json.loads(kept.spec).get("job", {}) if kept.spec else {},
+        "spec": written.get("job", {}),
+        "estimate": written.get("estimate", {}),
     }
 
 
