@@ -55,12 +55,16 @@ def view_of(
     *,
     steps: int,
     validated: Sequence[ValidationLine] = (),
+    members: Sequence[str] | None = None,
     workers: Collection[str] = (),
     means: Means | None = None,
     kept_step: int | None = None,
     since: float = 0.0,
 ) -> View:
-    """How a job stands; `workers` are those that live, and speed is that `since` a moment."""
+    """How a job stands; `workers` are those that live, and speed is that `since` a moment.
+
+    `members` are those of the last step when they are not given.
+    """
     from modelyard.train.stragglers import paces
 
     if not committed:
@@ -72,7 +76,8 @@ def view_of(
     span = last.at - recent[0].at
     seconds = span / (len(recent) - 1) if span > 0.0 else None
     tokens = sum(entry.tokens for entry in recent[1:])
-    judged = paces(committed)
+    present = last.members if members is None else members
+    judged = paces(committed, present)
     kept = kept_step if kept_step and kept_step <= len(committed) else None
     return View(
         steps=steps,
@@ -84,8 +89,8 @@ def view_of(
         tokens_per_second=tokens / span if seconds and tokens else None,
         utilisation=_utilisation(recent, span, means or Means()),
         left_seconds=None if seconds is None else (steps - last.step - 1) * seconds,
-        members=tuple((name, judged.get(name)) for name in last.members),
-        others=tuple(name for name in workers if name not in last.members),
+        members=tuple((name, judged.get(name)) for name in present),
+        others=tuple(name for name in workers if name not in present),
         kept_step=kept,
         kept_at=None if kept is None else committed[kept - 1].at,
     )

@@ -80,6 +80,7 @@ class Watch:
             self._supervisor.committed(),
             steps=self._steps,
             validated=self._supervisor.validated(),
+            members=self._supervisor.members,
             workers=self._supervisor.workers,
             means=self._means,
             kept_step=self._kept.step,

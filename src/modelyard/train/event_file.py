@@ -20,7 +20,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from modelyard.train.conductor.journal import BackLine, CommitLine, Line, ValidationLine
+from modelyard.train.conductor.journal import (
+    BackLine,
+    CommitLine,
+    GenerationLine,
+    Line,
+    ValidationLine,
+)
 
 PATTERN = "events.out.tfevents.*"
 #: What a reader believes first; from this version on it knows marks of steps taken back.
@@ -87,6 +93,8 @@ class EventFile:
         # TensorBoard may be looking at the file that was there before.
         self._file.write(record(back_event(now, 0)))
         self._last: float | None = None
+        #: of the present generation
+        self._members: int | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -105,9 +113,12 @@ class EventFile:
             self._file.write(record(back_event(line.at, line.step + 1)))
             self._last = None
         elif isinstance(line, CommitLine):
-            told = scalars(line, None if self._last is None else line.at - self._last)
+            seconds = None if self._last is None else line.at - self._last
+            told = scalars(line, seconds, members=self._members)
             self._file.write(record(scalars_event(line.at, line.step + 1, told)))
             self._last = line.at
+        elif isinstance(line, GenerationLine):
+            self._members = len(line.members)
         elif isinstance(line, ValidationLine) and line.loss is not None:
             told = {"validation_loss": line.loss}
             self._file.write(record(scalars_event(line.at, line.step, told)))
@@ -117,12 +128,17 @@ class EventFile:
         self._file.flush()
 
 
-def scalars(entry: CommitLine, seconds: float | None) -> dict[str, float]:
-    """What a committed step tells, by the names that TensorBoard shows; seconds since the last."""
+def scalars(
+    entry: CommitLine, seconds: float | None, *, members: int | None = None
+) -> dict[str, float]:
+    """What a committed step tells, by the names that TensorBoard shows; seconds since the last.
+
+    Where workers do not keep step, a step has one of them and `members` is how many there are.
+    """
     told = {} if entry.loss is None else {"loss": entry.loss}
     if seconds is not None and seconds > 0.0 and entry.tokens:
         told["tokens_per_second"] = entry.tokens / seconds
-    return {**told, "members": float(len(entry.members)), **entry.values}
+    return {**told, "members": float(members or len(entry.members)), **entry.values}
 
 
 def _masked(data: bytes) -> bytes:

@@ -1,7 +1,7 @@
 """Who is slow: members whose own work takes far longer than that of the others, with figures.
 
 All members of a step have the same number of samples, give or take one, so their working times can
-be compared as they are.
+be compared as they are; so can leases where workers do not keep step, each a step with one member.
 """
 
 from __future__ import annotations
@@ -34,17 +34,19 @@ class Pace:
         return f"{self.seconds:.2f} s of work a step, the others {self.others:.2f} s"
 
 
-def paces(committed: Sequence[CommitLine]) -> dict[str, Pace]:
-    """The members of the last step, by rank; those that have just come are not judged."""
-    if not committed:
-        return {}
-    recent = committed[-RECENT_STEPS:]
-    took: dict[str, list[float]] = {name: [] for name in committed[-1].members}
+def paces(committed: Sequence[CommitLine], members: Sequence[str]) -> dict[str, Pace]:
+    """Of these members, by name; those that have just come are not judged."""
+    recent = committed[-RECENT_STEPS * max(len(members), 1) :]
+    took: dict[str, list[float]] = {name: [] for name in members}
     for entry in recent:
         for name, seconds in zip(entry.members, entry.busy, strict=False):
             if name in took:
                 took[name].append(seconds)
-    known = {name: median(times) for name, times in took.items() if len(times) >= FEWEST_STEPS}
+    known = {
+        name: median(times[-RECENT_STEPS:])
+        for name, times in took.items()
+        if len(times) >= FEWEST_STEPS
+    }
     found = {}
     for name, seconds in known.items():
         others = [one for other, one in known.items() if other != name]

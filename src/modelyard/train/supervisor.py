@@ -153,6 +153,7 @@ class Supervisor:
         self._committed: list[CommitLine] = []
         self._validated: dict[int, ValidationLine] = {}
         self._news: list[Line] = []
+        self._members: tuple[str, ...] = ()
         self._done_since: float | None = None
         self._conductor: subprocess.Popen[str] | None = None
         self._nursery: subprocess.Popen[bytes] | None = None
@@ -197,6 +198,12 @@ class Supervisor:
         """Process numbers of living workers by name."""
         return dict(self._alive)
 
+    @property
+    def members(self) -> tuple[str, ...]:
+        """Who takes part, as the journal says."""
+        self.committed()
+        return self._members
+
     def run(self) -> Iterator[Happening]:
         """Keep the job alive; tells what happens, and ends when the job is over."""
         while not self.over:
@@ -215,9 +222,8 @@ class Supervisor:
             return False
         if self._done_since is None:
             self._done_since = time.monotonic()
-        members = self.committed()[-1].members if self.committed() else ()
         late = time.monotonic() > self._done_since + FAREWELL_SECONDS
-        return late or not any(name in self._alive for name in members)
+        return late or not any(name in self._alive for name in self.members)
 
     def tend(self) -> list[Happening]:
         """Look after all processes once, without waiting for anything."""
@@ -263,6 +269,7 @@ class Supervisor:
                 self._committed.append(entry)
                 self._took_part.update(entry.members)
             elif isinstance(entry, GenerationLine):
+                self._members = entry.members
                 for name in entry.members:
                     self._left_behind.pop(name, None)
             elif entry.worker in self._alive:
