@@ -100,8 +100,8 @@ def test_scaled_gradients_show_the_noise_of_the_unscaled() -> None:
     one = after(Steering(), plain, 0, totals, 1.5)
     other = after(Steering(scale=scaled.scale), scaled, 0, large, 1.5 * 256.0)
     assert other.noise.scale == pytest.approx(one.noise.scale)
-    # |G|² + S/4 = 5 and |G|² + S/16 = 2.25, by hand.
-    assert one.noise.variance == pytest.approx(2.75 / (1 / 4 - 1 / 16))
+    # |G|² + S/4 = 5 and |G|² + S/16 = 2.25, by hand: S = 44/3 and |G|² = 4/3.
+    assert one.noise.scale == pytest.approx(11.0)
 
 
 def test_the_rate_follows_batch_loss_and_warm_up() -> None:

@@ -149,6 +149,21 @@ def test_one_pass_of_one_worker_and_its_whole_batch_tell_the_noise() -> None:
     assert noise.scale == pytest.approx(400 * 9.0 / float(mean @ mean), rel=0.05)
 
 
+def test_large_gradients_of_the_first_steps_do_not_outweigh_later_ones() -> None:
+    """Gradients shrink a hundredfold within some steps, as when training begins."""
+    luck = np.random.default_rng(2)
+    mean = luck.normal(size=400)
+    noise = Noise()
+    for step in range(300):
+        size, deviation = max(0.01, 0.8**step), 0.03
+        gradients = [size * mean + deviation * luck.normal(size=400) / 2.0 for _ in range(4)]
+        total = sum(gradients) / 4
+        squares = [float(one @ one) for one in gradients]
+        noise = smoothed(noise, noise_sample(squares, [4] * 4, float(total @ total)))
+    wanted = 400 * 0.03**2 / (0.01**2 * float(mean @ mean))
+    assert noise.scale == pytest.approx(wanted, rel=0.15)
+
+
 def test_nothing_is_learnt_from_one_part_or_from_no_number() -> None:
     assert noise_sample([1.0], [4], 1.0) is None
     assert noise_sample([], [], 1.0, whole=8) is None

@@ -3,7 +3,9 @@
 McCandlish et al. (2018), appendix A: a gradient over b samples has the expected squared norm
 |G|² + S/b. Gradients of single workers and their mean are two values of b, and two equations give
 |G|² and S. Their ratio is the noise scale: the batch beyond which more samples bring little. Both
-are smoothed before they are divided, because the ratio of noisy numbers is biased.
+are smoothed before they are divided, because the ratio of noisy numbers is biased; and relative to
+the size of their step's gradients, which are many times larger in the first steps than later and
+would else outweigh a hundred steps after them.
 """
 
 from __future__ import annotations
@@ -19,11 +21,13 @@ class NoiseSample:
 
     gradient_square: float
     variance: float
+    #: the size of the step's squared gradients
+    level: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Noise:
-    """Smoothed estimates; plain numbers, so that they can be stored and sent."""
+    """Smoothed estimates, each relative to its step; plain numbers that can be stored and sent."""
 
     gradient_square: float = 0.0
     variance: float = 0.0
@@ -69,19 +73,20 @@ def noise_of_parts(
     if not all(map(math.isfinite, numbers)) or mean_inverse < inverse_whole * (1.0 + 1e-9):
         return None
     variance = (mean_square - total_square) / (mean_inverse - inverse_whole)
-    return NoiseSample(total_square - variance * inverse_whole, variance)
+    level = 0.5 * (mean_square + total_square)
+    return NoiseSample(total_square - variance * inverse_whole, variance, level)
 
 
-def smoothed(noise: Noise, sample: NoiseSample | None, memory: float = 0.95) -> Noise:
+def smoothed(noise: Noise, sample: NoiseSample | None, memory: float = 0.98) -> Noise:
     """The estimate with one more step in it."""
-    if sample is None:
+    if sample is None or sample.level <= 0.0:
         return noise
     fresh = 1.0 - memory
     weight = memory * noise.weight + fresh
     old = memory * noise.weight
 
     def mixed(before: float, now: float) -> float:
-        return (old * before + fresh * now) / weight
+        return (old * before + fresh * now / sample.level) / weight
 
     return Noise(
         mixed(noise.gradient_square, sample.gradient_square),
