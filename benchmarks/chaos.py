@@ -81,7 +81,7 @@ class Chaos:
                 stdout=log,
                 stderr=log,
             )
-        address = self.folder / "state" / "server.json"
+        address = self.folder / "state" / "servers" / "main.json"
         while True:
             try:
                 pid = json.loads(address.read_text())["pid"]

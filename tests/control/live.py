@@ -21,6 +21,7 @@ class LiveYard:
 
     folder: Path
     cluster: str = "2x2"
+    name: str = "main"
     options: tuple[str, ...] = ()
     process: subprocess.Popen[bytes] | None = None
     client: Client = field(init=False)
@@ -30,6 +31,7 @@ class LiveYard:
 
     def start(self) -> None:
         words = ["up", "--foreground", "--folder", str(self.folder), "--cluster", self.cluster]
+        words += ["--name", self.name]
         self.folder.mkdir(exist_ok=True)
         with (self.folder / "server.log").open("ab") as log:
             self.process = subprocess.Popen(
@@ -44,8 +46,8 @@ class LiveYard:
         until = time.monotonic() + 60.0
         while time.monotonic() < until:
             try:
-                where = json.loads((self.folder / "server.json").read_text())
-                if where["pid"] == self.pid and self.client.status()["leads"]:
+                where = json.loads((self.folder / "servers" / f"{self.name}.json").read_text())
+                if where["pid"] == self.pid and self.client.status()["term"]:
                     return
             except (OSError, ValueError, YardError):
                 pass

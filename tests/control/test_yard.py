@@ -181,7 +181,7 @@ def test_viewers_look_and_members_do_not_administrate(yard: LiveYard) -> None:
 def raw(
     yard: LiveYard, method: str, path: str, body: bytes = b"", token: str = ""
 ) -> tuple[int, bytes]:
-    address = json.loads((yard.folder / "server.json").read_text())["address"]
+    address = json.loads((yard.folder / "servers" / "main.json").read_text())["address"]
     parts = urlsplit(address)
     connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=30.0)
     headers = {"Authorization": f"Bearer {token}"} if token else {}

@@ -42,6 +42,12 @@ LOG_FILE = "server.log"
     help="Where the yard keeps its state; YARD_FOLDER, or .yard at home.",
 )
 @click.option("--listen", default="127.0.0.1:0", show_default=True, help="Address and port.")
+@click.option(
+    "--name",
+    default="main",
+    show_default=True,
+    help="Of this server, where several share a folder.",
+)
 @click.option("--database", help="postgresql://… where several servers share a yard.")
 @click.option("--round", "round_text", default="5s", show_default=True, help="Between decisions.")
 @click.option("--foreground", is_flag=True, help="Serve here until Ctrl-C.")
@@ -61,7 +67,7 @@ def up(foreground: bool, folder: Path | None, output: str, **options: Any) -> No
 
     place = (folder or yard_folder()).absolute()
     client = Client(folder=place, patience_seconds=0.0)
-    if (status := _status(client)) is not None:
+    if options["name"] == "main" and (status := _status(client)) is not None:
         raise InputError(
             f"a yard is up in {place} ({status['leader']})", fix="stop it with 'yard down' first"
         )
@@ -91,14 +97,16 @@ def down(folder: Path | None, keep_jobs: bool) -> None:
 
     place = (folder or yard_folder()).absolute()
     client = Client(folder=place, patience_seconds=2.0)
-    pid = _server_pid(place)
-    if pid is None or _status(client) is None:
+    pids = _server_pids(place)
+    if not pids or _status(client) is None:
         raise InputError(f"no yard is up in {place}", fix="see 'yard up --help'")
     if not keep_jobs:
         _stop_jobs(client)
-    os.kill(pid, signal.SIGTERM)
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGTERM)
     until = time.monotonic() + END_SECONDS
-    while _alive(pid) and time.monotonic() < until:
+    while any(_alive(pid) for pid in pids) and time.monotonic() < until:
         time.sleep(0.05)
     click.echo("The yard is down. 'yard up' starts it again with everything it knew.")
 
@@ -111,6 +119,7 @@ def _start(place: Path, client: Client, options: dict[str, Any]) -> dict[str, An
         ("policy_text", "--policy"),
         ("tenants", "--tenants"),
         ("listen", "--listen"),
+        ("name", "--name"),
         ("database", "--database"),
         ("round_text", "--round"),
     ):
@@ -149,6 +158,7 @@ def _serve(
     policy_text: str,
     tenants: Path | None,
     listen: str,
+    name: str,
     database: str | None,
     round_text: str,
 ) -> None:
@@ -172,6 +182,7 @@ def _serve(
         cluster=cluster,
         policy=policy(policy_text, read_numbers=read_numbers),
         tenants=tenant_views(tenants, cluster),
+        name=name,
         host=host.strip("[]"),
         port=int(port),
         database=database,
@@ -187,15 +198,17 @@ def _status(client: Client) -> dict[str, Any] | None:
         return None
 
 
-def _server_pid(place: Path) -> int | None:
+def _server_pids(place: Path) -> list[int]:
+    """Processes that serve the yard of a folder."""
     import json
 
-    from modelyard.control.server import ADDRESS_FILE
+    from modelyard.control.server import SERVERS
 
-    try:
-        return int(json.loads((place / ADDRESS_FILE).read_text())["pid"])
-    except (OSError, ValueError, KeyError):
-        return None
+    found = []
+    for path in (place / SERVERS).glob("*.json"):
+        with contextlib.suppress(OSError, ValueError, KeyError):
+            found.append(int(json.loads(path.read_text())["pid"]))
+    return found
 
 
 def _stop_jobs(client: Client) -> None:

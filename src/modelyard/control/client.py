@@ -10,6 +10,7 @@ twice submits once.
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import os
@@ -24,7 +25,7 @@ from modelyard.errors import InputError, YardError
 
 URL_VARIABLE, TOKEN_VARIABLE, FOLDER_VARIABLE = "YARD_URL", "YARD_TOKEN", "YARD_FOLDER"
 #: how long a call may take, and for how long it is repeated while the yard is away
-CALL_SECONDS, PATIENCE_SECONDS = 30.0, 15.0
+CALL_SECONDS, PATIENCE_SECONDS = 10.0, 15.0
 PAUSE_SECONDS = 0.2
 
 
@@ -179,9 +180,10 @@ class Client:
                 if time.monotonic() + pause > until:
                     raise self._nobody(error) from error
             else:
-                if status < 400:
+                if status < 300:
                     return answer, headers
-                if status != 503 or time.monotonic() + pause > until:
+                # 307 once more: whoever led does not any longer.
+                if status not in (307, 503) or time.monotonic() + pause > until:
                     raise _refusal(status, answer)
             time.sleep(pause)
         raise AssertionError("there is always another pause")
@@ -189,40 +191,63 @@ class Client:
     def _once(
         self, method: str, path: str, query: dict[str, str], body: bytes
     ) -> tuple[int, bytes, dict[str, str]]:
-        url, token = self._found()
-        parts = urlsplit(url)
-        kind = (
-            http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-        )
-        connection = kind(parts.hostname or "", parts.port, timeout=CALL_SECONDS)
-        try:
-            target = f"{path}?{urlencode(query)}" if query else path
-            connection.request(method, target, body, {"Authorization": f"Bearer {token}"})
-            response = connection.getresponse()
-            headers = {name.lower(): value for name, value in response.getheaders()}
-            return response.status, response.read(), headers
-        finally:
-            connection.close()
-
-    def _found(self) -> tuple[str, str]:
-        """Address and token; a yard on this machine may have moved since the last call."""
-        url, token = self._url, self._token
-        if url is None:
+        """Ask the servers in turn until one answers, and then the one that it says leads."""
+        urls, token = self._found()
+        failure: Exception | None = None
+        for url in urls:
             try:
-                url = str(json.loads((self._folder / "server.json").read_text())["address"])
-            except (OSError, ValueError, KeyError) as error:
-                raise FileNotFoundError(f"no yard in {self._folder}") from error
+                found = _exchange(url, token, method, path, query, body)
+                if found[0] == 307 and (leader := found[2].get("location")):
+                    found = _exchange(leader, token, method, path, query, body)
+                return found
+            except (OSError, http.client.HTTPException) as error:
+                failure = error
+        raise failure or FileNotFoundError(f"no yard in {self._folder}")
+
+    def _found(self) -> tuple[list[str], str]:
+        """Addresses and token; a yard on this machine may have moved since the last call."""
+        urls = [self._url] if self._url else _servers(self._folder)
+        token = self._token
         if token is None:
             try:
                 token = (self._folder / "admin.token").read_text().strip()
             except OSError as error:
-                what = f"no token for {url}"
+                what = f"no token for {self._url or self._folder}"
+                if self._url is None:
+                    raise FileNotFoundError(what) from error
                 raise InputError(what, fix=f"set {TOKEN_VARIABLE}") from error
-        return url, token
+        return urls, token
 
     def _nobody(self, error: Exception) -> NoYard:
         where = self._url or f"the yard in {self._folder}"
         return NoYard(f"{where} does not answer: {error}", fix="start it with 'yard up'")
+
+
+def _exchange(
+    url: str, token: str, method: str, path: str, query: dict[str, str], body: bytes
+) -> tuple[int, bytes, dict[str, str]]:
+    """One call to one server: status, body and headers of its answer."""
+    parts = urlsplit(url)
+    https = parts.scheme == "https"
+    kind = http.client.HTTPSConnection if https else http.client.HTTPConnection
+    connection = kind(parts.hostname or "", parts.port, timeout=CALL_SECONDS)
+    try:
+        target = f"{path}?{urlencode(query)}" if query else path
+        connection.request(method, target, body, {"Authorization": f"Bearer {token}"})
+        response = connection.getresponse()
+        headers = {name.lower(): value for name, value in response.getheaders()}
+        return response.status, response.read(), headers
+    finally:
+        connection.close()
+
+
+def _servers(folder: Path) -> list[str]:
+    """Addresses of the servers that were started on a folder."""
+    found = []
+    for path in sorted((folder / "servers").glob("*.json")):
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+            found.append(str(json.loads(path.read_text())["address"]))
+    return found
 
 
 def _pauses() -> Iterator[float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import logging
 import os
@@ -42,8 +43,8 @@ from modelyard.speed.model import Observation
 log = logging.getLogger(__name__)
 
 TOKEN_FILE, SECRET_FILE = "admin.token", "secret"
-#: what a client reads to find the yard: the address, and who serves
-ADDRESS_FILE = "server.json"
+#: where clients find the servers of a yard on this machine: each in a file with its address
+SERVERS = "servers"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +56,8 @@ class ServerSettings:
     cluster: Cluster
     policy: Policy
     tenants: dict[str, TenantView]
+    #: tells servers apart that share a folder, and so the processes of this machine
+    name: str = "main"
     host: str = "127.0.0.1"
     port: int = 0
     #: of PostgreSQL where several servers share a yard; SQLite in the folder otherwise
@@ -69,7 +72,8 @@ class YardServer:
 
     def __init__(self, settings: ServerSettings) -> None:
         self.settings = settings
-        settings.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        (settings.folder / SERVERS).mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._alone = _only_one(settings.folder / SERVERS / f"{settings.name}.lock")
         self._database = open_database(settings.database or sqlite_url(settings.folder / "yard.db"))
         upgrade(self._database)
         self._store = Store(self._database)
@@ -86,7 +90,7 @@ class YardServer:
             recipe=self._recipes,
             deciding=self._deciding,
             watch=self._news,
-            holder=f"{socket.gethostname()}:{settings.folder.resolve()}",
+            holder=f"{socket.gethostname()}:{settings.folder.resolve()}:{settings.name}",
             address=self.address,
             pace=settings.pace,
             grace_seconds=settings.grace_seconds,
@@ -96,7 +100,8 @@ class YardServer:
         """Serve until somebody ends the process; running jobs do not notice that."""
         admin_token(self._database, self.settings.folder, at=self.leading.now)
         where = {"address": self.address, "pid": os.getpid()}
-        write_atomically(self.settings.folder / ADDRESS_FILE, json.dumps(where))
+        found = self.settings.folder / SERVERS / f"{self.settings.name}.json"
+        write_atomically(found, json.dumps(where))
         jobs = Jobs(
             self._store,
             self.leading,
@@ -112,6 +117,8 @@ class YardServer:
         finally:
             self.leading.stop()
             self._database.dispose()
+            found.unlink(missing_ok=True)
+            os.close(self._alone)
 
     def _deciding(self) -> Decide:
         """A scheduler of what is known when this server begins to lead."""
@@ -172,6 +179,18 @@ def yard_secret(folder: Path) -> bytes:
         with _private(path) as file:
             os.write(file, secrets.token_hex(32).encode())
     return path.read_bytes()
+
+
+def _only_one(path: Path) -> int:
+    """A lock that is held for as long as this process lives; `InputError` when another has it."""
+    file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(file)
+        what = f"a server called '{path.stem}' is up in {path.parent.parent}"
+        raise InputError(what, fix="stop it with 'yard down', or choose a --name") from error
+    return file
 
 
 @contextmanager

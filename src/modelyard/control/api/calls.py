@@ -6,6 +6,7 @@ import json
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from urllib.parse import urlsplit
 
 from sqlalchemy import Engine as Database
 from sqlalchemy.exc import SQLAlchemyError
@@ -16,6 +17,7 @@ from starlette.responses import JSONResponse, Response
 from modelyard.control.leading import Clock, NotNow
 from modelyard.control.lifecycle.machine import NotPossible
 from modelyard.control.store.callers import Caller, note_call, recognise
+from modelyard.control.store.lease import leader
 from modelyard.errors import InputError, YardError
 
 log = logging.getLogger(__name__)
@@ -101,6 +103,9 @@ def guarded(
             response = await answer(Call(request, caller))
         except ClientDisconnect:
             return Response(status_code=499)
+        except NotNow as error:
+            elsewhere = await run_in_threadpool(_leader_elsewhere, database, request)
+            response, detail = elsewhere or _failed(error), str(error)
         except Exception as error:
             response, detail = _failed(error), str(error)
         if request.method != "GET" or response.status_code in (401, 403, 404, 413):
@@ -122,6 +127,21 @@ def _caller(database: Database, request: Request) -> Caller:
     if caller is None:
         raise Refused(401, "this token is not valid", fix="ask an admin for 'yard tokens issue'")
     return caller
+
+
+def _leader_elsewhere(database: Database, request: Request) -> Response | None:
+    """Where to ask instead, when another server leads."""
+    try:
+        found = leader(database)
+    except SQLAlchemyError:
+        return None
+    if (
+        found is None
+        or found.seconds_left <= 0.0
+        or urlsplit(found.address).port == request.url.port
+    ):
+        return None
+    return Response(status_code=307, headers={"Location": found.address})
 
 
 def _trace(
