@@ -236,6 +236,7 @@ def _layout(layout: Layout) -> dict[str, object]:
         "global_batch": layout.global_batch,
         "sequence_parallel": layout.sequence_parallel,
         "recompute": layout.recompute.value,
+        "recompute_layers": layout.recompute_layers,
         "precision": layout.precision.value,
         "flash": layout.flash,
         "compiled": layout.compiled,

@@ -96,6 +96,7 @@ SECTIONS: Mapping[str, Sequence[click.Option]] = {
         _number("--accumulation", "Micro-batches of a step."),
         _either("sequence-parallel", "Divide norms and dropout over the tensor group."),
         _text("--recompute", "R", "none, selective or full."),
+        _number("--recompute-layers", "Blocks of each stage or chunk that full recomputes."),
         _either("flash", "Attention that never stores its scores."),
         _either("compiled", "Kernels fused by a compiler."),
         _number("--servers", "Parameter servers beside the workers."),

@@ -197,7 +197,7 @@ def ranked_columns(plans: Sequence[Plan]) -> list[Column]:
     columns += [
         Column("micro × acc", tuple(f"{x.micro_batch} × {x.accumulation}" for x in layouts), 4),
         Column("shard", tuple(str(found.sharding) for found in layouts), 6, number=False),
-        Column("recompute", tuple(str(found.recompute) for found in layouts), 7, number=False),
+        Column("recompute", tuple(say.recompute(found) for found in layouts), 7, number=False),
     ]
     if len({found.precision for found in layouts}) > 1:
         kinds = tuple(str(found.precision) for found in layouts)

@@ -125,6 +125,10 @@ def layout(found: Layout) -> str:
         if degree > (0 if name == "servers" else 1)
     ]
     recompute = "" if found.recompute is Recompute.NONE else f"{found.recompute} recomputation"
+    if found.recompute_layers:
+        where = "chunk" if found.virtual > 1 else "stage"
+        blocks = f"{found.recompute_layers} blocks" + (f" of each {where}" * (found.pipeline > 1))
+        recompute = f"recomputation of {blocks}"
     options = (
         SHARDING_WORDS[found.sharding],
         f"shards over {found.shard_group}" if found.shard_group else "",
@@ -135,6 +139,12 @@ def layout(found: Layout) -> str:
         str(found.precision),
     )
     return " · ".join([*(degrees or ["one device"]), *(word for word in options if word)])
+
+
+def recompute(layout: Layout) -> str:
+    """What is computed again, in a word or two."""
+    some = layout.recompute_layers
+    return counted(some, "block") if some else str(layout.recompute)
 
 
 def division(plan: Plan) -> list[str]:

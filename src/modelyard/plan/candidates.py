@@ -234,6 +234,7 @@ def layout_at(layouts: LayoutColumns, index: int, precision: Precision) -> Layou
         accumulation=int(row["accumulation"]),
         sequence_parallel=bool(row["sequence_parallel"]),
         recompute=tuple(Recompute)[int(row["recompute"])],
+        recompute_layers=int(row["recompute_layers"]),
         precision=precision,
         flash=bool(row["flash"]),
         compiled=bool(row["compiled"]),

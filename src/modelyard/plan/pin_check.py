@@ -51,6 +51,9 @@ def _model(model: Model, pins: Pins) -> Iterator[Problem]:
         else:
             what += f" ({model.layers} layers)"
         yield Problem(what, f"use {_some(stages)}")
+    if pins.recompute_layers is not None and pins.recompute_layers > model.layers:
+        what = f"--recompute-layers {pins.recompute_layers:,} is more than the {model.layers:,} of"
+        yield Problem(f"{what} {model.name}", f"use 1 to {model.layers:,}")
     if pins.expert is not None and max(model.experts, 1) % pins.expert:
         if model.experts:
             what = f"--expert {pins.expert} does not divide {model.experts} experts"
@@ -163,6 +166,9 @@ def _together(request: Request) -> Iterator[Problem]:
     if pins.recompute is Recompute.SELECTIVE and pins.flash:
         what = "--recompute selective computes scores again that --flash never stores"
         yield Problem(what, "leave one of them out")
+    if pins.recompute_layers is not None and pins.recompute not in (None, Recompute.FULL):
+        what = f"--recompute-layers {pins.recompute_layers} computes whole blocks again, and "
+        yield Problem(what + f"--recompute {pins.recompute} does not", "write --recompute full")
     if pins.virtual in (None, 1) or pins.pipeline is None or pins.accumulation is None:
         return
     if pins.accumulation % pins.pipeline:

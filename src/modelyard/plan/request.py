@@ -48,6 +48,8 @@ class Pins:
     accumulation: int | None = None
     sequence_parallel: bool | None = None
     recompute: Recompute | None = None
+    #: of each chunk of a stage; implies full recomputation
+    recompute_layers: int | None = None
     flash: bool | None = None
     compiled: bool | None = None
     servers: int | None = None

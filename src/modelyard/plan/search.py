@@ -22,9 +22,11 @@ from modelyard.plan.critical_batch import CriticalBatch
 from modelyard.plan.knowledge import Knowledge
 from modelyard.plan.limits import kept
 from modelyard.plan.loss.law import INTERVAL_DEVIATIONS, LossEstimate
+from modelyard.plan.partial import can_recompute_some, partly_recomputed
 from modelyard.plan.request import Objective, Request
 from modelyard.plan.space import fewer_launchable, layouts
 from modelyard.spec.model import Model
+from modelyard.speed.physical.columns import LayoutColumns
 
 #: columns that make two plans different: how the model is divided over which devices
 _DIVISION = ("tensor", "pipeline", "context", "expert", "data")
@@ -65,7 +67,7 @@ def search(request: Request, knowledge: Knowledge) -> Found:
             continue
         tried = batches(request, pool, most_useful)
         narrow = layouts(request, pool, tried)
-        found = evaluate(request, place, narrow, knowledge, loss_of_batch)
+        found = _evaluated(request, place, narrow, knowledge, loss_of_batch)
         enumerated += int(narrow.tensor.size)
         parts.append(found)
         # Where nothing fits in the usual ways, the unusual ones are better than nothing.
@@ -76,12 +78,12 @@ def search(request: Request, knowledge: Knowledge) -> Found:
             smaller = pool.resized(fewer)
             wide = layouts(request, smaller, tried, wide=True)
             enumerated += int(wide.tensor.size)
-            parts.append(evaluate(request, place, wide, knowledge, loss_of_batch))
+            parts.append(_evaluated(request, place, wide, knowledge, loss_of_batch))
         for batch in larger_batches(request, pool, limit):
             space = layouts(request, pool, [batch])
             longer = replace(request, tokens=needed_tokens(request, batch.sequences, limit))
             enumerated += int(space.tensor.size)
-            larger.append(evaluate(longer, place, space, knowledge, loss_of_batch))
+            larger.append(_evaluated(longer, place, space, knowledge, loss_of_batch))
     candidates = _with_larger(request, parts, larger)
     keeps = kept(candidates, request.limits)
     return Found(
@@ -91,6 +93,21 @@ def search(request: Request, knowledge: Knowledge) -> Found:
         enumerated=enumerated,
         critical=limit,
     )
+
+
+def _evaluated(
+    request: Request,
+    place: int,
+    space: LayoutColumns,
+    knowledge: Knowledge,
+    loss_of_batch: LossOfBatch,
+) -> Candidates:
+    """What fits, and what fits with some blocks recomputed where the software can do that."""
+    found = evaluate(request, place, space, knowledge, loss_of_batch)
+    if not can_recompute_some(request):
+        return found
+    some = partly_recomputed(request, place, found, knowledge, loss_of_batch)
+    return Candidates.joined([found, some])
 
 
 def _with_larger(request: Request, parts: list[Candidates], larger: list[Candidates]) -> Candidates:

@@ -136,6 +136,7 @@ def _for_batch(
     rows = _times(rows, "sharding", _sharding_choices(pins), _sharding_fits(pins, wide=wide))
     flash = pool.platform.device.has_flash if pins.flash is None else pins.flash
     rows = _times(rows, "recompute", _recompute_choices(pins, flash=flash))
+    rows["recompute_layers"] = np.full(rows["tensor"].shape, pins.recompute_layers or 0)
     rows["sequence_parallel"] = _sequence_parallel(rows, request)
     size = rows["tensor"].shape
     rows["shard_group"] = rows["data"] * rows["context"]
@@ -300,6 +301,8 @@ def _sharding_fits(pins: Pins, *, wide: bool) -> Keep:
 
 
 def _recompute_choices(pins: Pins, *, flash: bool) -> list[int]:
+    if pins.recompute_layers is not None:
+        return _ranks(Recompute.FULL, Recompute)
     if pins.recompute is None and flash:
         return [int(RECOMPUTE_LEVEL[level]) for level in (Recompute.NONE, Recompute.FULL)]
     return _ranks(pins.recompute, Recompute)

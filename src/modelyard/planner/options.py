@@ -76,6 +76,8 @@ class Options(TypedDict, total=False):
     sequence_parallel: bool
     #: none, selective, full
     recompute: str
+    #: of each stage or chunk; implies full
+    recompute_layers: Amount
     flash: bool
     compiled: bool
     servers: Amount

@@ -53,6 +53,9 @@ class Layout:
     accumulation: int = 1
     sequence_parallel: bool = False
     recompute: Recompute = Recompute.NONE
+    #: with full recomputation: blocks of a stage, or of each of its chunks, that are computed again;
+    #: 0 means all of them
+    recompute_layers: int = 0
     #: in which matrices are multiplied
     precision: Precision = Precision.BF16
     #: a kernel that never stores the scores of attention

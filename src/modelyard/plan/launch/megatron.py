@@ -241,12 +241,13 @@ def _parallel(model: Model, layout: Layout) -> list[str]:
 
 def _recompute(layout: Layout) -> list[str]:
     if layout.recompute is Recompute.FULL:
+        some = layout.recompute_layers
         return [
             "--recompute-granularity",
             "full",
             "--recompute-method",
-            "uniform",
+            "block" if some else "uniform",
             "--recompute-num-layers",
-            "1",
+            str(some or 1),
         ]
     return ["--recompute-activations"] if layout.recompute is Recompute.SELECTIVE else []

@@ -85,6 +85,9 @@ def trainer_reasons(plan: Plan) -> list[Reason]:
     if layout.precision not in PRECISION_OPTIONS:
         what = f"Hugging Face's Trainer does not multiply in {layout.precision}"
         reasons.append(Reason(what, "plan with --precision bf16"))
+    if layout.recompute_layers:
+        what = f"it recomputes all blocks or none, not {layout.recompute_layers} of a stage"
+        reasons.append(Reason(what, "plan with --recompute full or --recompute none"))
     if layout.recompute is Recompute.SELECTIVE:
         what = "it recomputes whole blocks or nothing"
         reasons.append(Reason(what, "plan with --recompute full or --recompute none"))

@@ -187,8 +187,8 @@ def _replicas(
     kept = (Recompute.NONE, Recompute.FULL) if pins.flash is not False else tuple(Recompute)
     recompute = (
         [RECOMPUTE_LEVEL[level] for level in kept]
-        if pins.recompute is None
-        else [RECOMPUTE_LEVEL[pins.recompute]]
+        if pins.recompute is None and pins.recompute_layers is None
+        else [RECOMPUTE_LEVEL[pins.recompute or Recompute.FULL]]
     )
     grown = np.repeat(table, len(sharding) * len(recompute), axis=0)
     shard = np.tile(np.repeat(sharding, len(recompute)), len(table))
@@ -221,6 +221,7 @@ def _columns(
         accumulation=accumulation,
         sequence_parallel=np.asarray(parallel, dtype=np.float64),
         recompute=again,
+        recompute_layers=ones * (pins.recompute_layers or 0),
         flash=ones * (pins.flash is not False),
         compiled=ones * (pins.compiled is True),
         servers=ones * 0.0,

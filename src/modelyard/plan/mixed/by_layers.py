@@ -173,7 +173,8 @@ def _peak(request: Request, pool: Pool) -> float:
 def _with_settings(request: Request, rows: Rows) -> Rows:
     pins = request.pins
     shardings = (Sharding.NONE, Sharding.ZERO1) if pins.sharding is None else (pins.sharding,)
-    kept = (Recompute.NONE, Recompute.FULL)
+    some = pins.recompute_layers is not None
+    kept = (Recompute.FULL,) if some else (Recompute.NONE, Recompute.FULL)
     recomputes = kept if pins.recompute is None else (pins.recompute,)
     pairs = [(SHARDING_LEVEL[s], RECOMPUTE_LEVEL[r]) for s in shardings for r in recomputes]
     size = rows["data"].size
@@ -235,6 +236,7 @@ def _layouts(request: Request, rows: Rows, side: str, stages: Column) -> LayoutC
         accumulation=rows["accumulation"],
         sequence_parallel=np.asarray(parallel, dtype=np.float64),
         recompute=rows["recompute"],
+        recompute_layers=ones * (pins.recompute_layers or 0),
         flash=ones * (pins.flash is not False),
         compiled=ones * (pins.compiled is True),
         servers=ones * 0.0,

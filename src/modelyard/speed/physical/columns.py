@@ -62,6 +62,8 @@ class LayoutColumns:
     accumulation: Column
     sequence_parallel: Column
     recompute: Column
+    #: with full recomputation: blocks of each chunk of a stage that are computed again; 0 means all
+    recompute_layers: Column
     flash: Column
     compiled: Column
     servers: Column
@@ -84,6 +86,7 @@ class LayoutColumns:
                     item.accumulation,
                     item.sequence_parallel,
                     RECOMPUTE_LEVEL[item.recompute],
+                    item.recompute_layers,
                     item.flash,
                     item.compiled,
                     item.servers,
@@ -274,6 +277,15 @@ class Columns:
             if field.name != "layout"
         }
         return type(self)(layout=layout, **own)
+
+    @property
+    def recomputed(self) -> Column:
+        """Share of the blocks that are computed again as a whole; 0 below full recomputation."""
+        layout = self.layout
+        stage = np.ceil((self.layers + self.decoder_layers) / layout.pipeline)
+        some = np.minimum(layout.recompute_layers * layout.virtual / stage, 1.0)
+        share = np.where(layout.recompute_layers > 0.0, some, 1.0)
+        return np.where(layout.recompute >= RECOMPUTE_LEVEL[Recompute.FULL], share, 0.0)
 
     @property
     def size(self) -> int:

@@ -87,18 +87,23 @@ def activations(columns: Columns, *, last: bool, operations_kept: float) -> Acti
     in_flight = micro_batches_in_flight(columns, last=last)
     blocks = stage_layers(columns)
     by_operation = (layout.recompute == 1.0) & (layout.sharding > 2.0)
-    fused = (layout.compiled > 0.0) & (layout.recompute < 2.0)
+    fused = layout.compiled > 0.0
     share = np.where(by_operation, operations_kept, 1.0) * np.where(fused, COMPILED_KEPT, 1.0)
-    scores = np.where(layout.recompute > 0.0, 0.0, layer.scores)
+    scores = np.where((layout.recompute > 0.0) & (layout.recompute < 2.0), 0.0, layer.scores)
     whole = layer.dense + layer.scores + layer.experts
-    full = layout.recompute > 1.0
+    full = columns.recomputed
     # Experts in fewer layers than all are averaged; the busiest layer holds the whole of them.
     fullness = (columns.layers + columns.decoder_layers) / np.maximum(
         columns.layers + columns.decoder_layers - columns.dense_layers, 1.0
     )
-    kept = np.where(full, layer.entry, share * (layer.dense + layer.experts) + scores)
-    recomputed = np.where(full, whole - layer.entry, (1.0 - share) * whole + layer.scores - scores)
-    recomputed = recomputed + np.where(full, (fullness - 1.0) * layer.experts, 0.0)
+    plain = share * (layer.dense + layer.experts) + scores
+    kept = full * layer.entry + (1.0 - full) * plain
+    # Where some blocks are kept as a whole, the first of them to go make room for those recomputed.
+    recomputed = np.where(
+        full >= 1.0,
+        whole - layer.entry + (fullness - 1.0) * layer.experts,
+        np.where(full > 0.0, 0.0, (1.0 - share) * whole + layer.scores - scores),
+    )
     outputs = columns.layout.micro_batch * columns.target / layout.context
     predicted = np.where((columns.causal + columns.encoder_decoder) > 0.0, 1.0, MASKED_SHARE)
     here = np.where(layout.pipeline > 1.0, float(last), 1.0)
@@ -106,7 +111,7 @@ def activations(columns: Columns, *, last: bool, operations_kept: float) -> Acti
     ends = here * 2.0 * layer.entry
     return Activations(
         kept=blocks * in_flight * kept,
-        dispatched=blocks * in_flight * np.where(full, 0.0, share * layer.experts),
+        dispatched=blocks * in_flight * (1.0 - full) * share * layer.experts,
         live=np.maximum(recomputed, 0.0) + GRADIENT_SHARE * whole,
         passed_on=_passed_on(columns, layer, np.where(float(last) > 0.0, 1.0, in_flight)) + ends,
         logits=here * outputs * predicted * columns.vocab / layout.tensor,

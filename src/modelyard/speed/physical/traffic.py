@@ -12,7 +12,7 @@ import numpy as np
 
 from modelyard.speed.physical.columns import Column, Columns
 from modelyard.speed.physical.families import STYLE_CODE, Style
-from modelyard.speed.physical.work import Work
+from modelyard.speed.physical.work import Work, recomputed_share
 
 #: what cutting attention into pieces costs, as a share of it, if the term's factor is 1
 RING_LOSS = 0.5
@@ -73,8 +73,8 @@ def _gather(c: Columns, group: _Group, full_bytes: Column) -> tuple[Column, Colu
 
 def traffic_of(columns: Columns, work: Work) -> Traffic:
     """Count the traffic of every configuration."""
-    c, layout = columns, columns.layout
-    full = np.clip(layout.recompute - 1.0, 0.0, 1.0)
+    c = columns
+    full = recomputed_share(c)
     tensor_inside, tensor_across, tensor_latency = _tensor(c, work, full)
     expert_inside, expert_across = _expert(c, work, full)
     pipeline, pipeline_latency = _pipeline(c, work)

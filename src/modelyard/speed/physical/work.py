@@ -106,6 +106,15 @@ class Work:
     tokens: Column
 
 
+def recomputed_share(columns: Columns) -> Column:
+    """Share of the blocks' products that are computed again.
+
+    Levels between 1 and 2 are policies that choose operations rather than blocks.
+    """
+    policy = np.clip(columns.layout.recompute - 1.0, 0.0, 1.0)
+    return np.where(columns.layout.recompute >= 2.0, columns.recomputed, policy)
+
+
 def work_of(columns: Columns) -> Work:
     """Count the work of every configuration."""
     c, layout = columns, columns.layout
@@ -115,8 +124,7 @@ def work_of(columns: Columns) -> Work:
     stage_layers = np.ceil(all_layers / layout.pipeline)
     stage = stage_layers / all_layers
     target_share = np.where(c.encoder_decoder > 0, 0.5 + 0.5 * c.target / c.sequence, 1.0)
-    # Between 1 and 2: policies that compute a share of the blocks again, not only scores.
-    full = np.clip(layout.recompute - 1.0, 0.0, 1.0)
+    full = recomputed_share(c)
     # Frozen weights need no gradient of their own: forward, backward to the input, no third.
     trained_share = np.where(c.adapted > 0, 0.0, 1.0)
     passes = 2.0 + trained_share + full
@@ -277,9 +285,10 @@ def _attention(
     )
     flash = layout.flash > 0
     halved = np.where((c.causal > 0) & flash, 0.5, 1.0)
-    again = np.where(layout.recompute >= 1.0, 1.0, 0.0)
+    selective = (layout.recompute >= 1.0) & (layout.recompute < 2.0)
+    again = np.where(selective, 1.0, c.recomputed)
     # A kernel that keeps no scores computes them again in its backward pass: 2.5 forward passes.
-    passes = np.where(flash, 3.5 + (layout.recompute >= 2.0), 3.0 + again)
+    passes = np.where(flash, 3.5 + c.recomputed, 3.0 + again)
     flops = (
         2.0
         * tokens
