@@ -136,9 +136,8 @@ def test_a_task_dies_with_its_keeper_and_is_lost(yard: Yard) -> None:
 
 
 def test_a_task_outlives_its_guard(yard: Yard) -> None:
-    name = yard.start("job", "echo ready; read _ < $journal; exit 4")
     os.mkfifo(yard.journal)
-    yard.until(lambda: yard.log(name))
+    name = yard.start("job", "read _ < $journal; exit 4")
     guard, _ = yard.keepers(name)
     os.kill(guard, signal.SIGKILL)
     yard.until(lambda: not alive(guard))
@@ -146,7 +145,7 @@ def test_a_task_outlives_its_guard(yard: Yard) -> None:
     yard.journal.write_text("\n")
     exit = yard.end(name).exit
     assert exit is not None
-    yard.journal.unlink()
+    assert exit.code == 4
 
 
 @pytest.mark.parametrize("rebooted", [False, True])
