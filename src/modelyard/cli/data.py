@@ -39,7 +39,7 @@ def data() -> None:
     "--tokenizer",
     default="bytes",
     show_default=True,
-    help="bytes, bpe:SIZE to train one on the input, or the path of a tokenizer.json.",
+    help="bytes, bpe:SIZE to train one on the input, or the path of a tokenizer.json or .gguf.",
 )
 @click.option("--end-token", default="", help="What the tokenizer calls the end of a document.")
 @click.option(

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 Ids = npt.NDArray[np.int64]
 
-FILE = "tokenizer.json"
+FILE, GGUF = "tokenizer.json", ".gguf"
 CHOICES = ("bytes", "bpe:8192")
 BYTES = 256
 #: With the other four, 64: the vocabulary of bytes is a multiple of 64, which accelerators like.
@@ -217,9 +217,14 @@ def bpe_size(text: str) -> int | None:
 
 
 def find_tokenizer(text: str, *, end: str = "") -> Tokenizer:
-    """`bytes`, or the path of a `tokenizer.json` or its folder."""
+    """`bytes`, or the path of a `tokenizer.json`, its folder, or a GGUF file that holds one."""
     if text == "bytes":
         return ByteTokenizer()
+    if text.endswith(GGUF) and os.path.isfile(text):
+        # torch takes longer to import than most data sets to prepare.
+        from modelyard.train.pretrained_gguf import tokenizer_of_gguf
+
+        return _wrapped(tokenizer_of_gguf(text), text, end=end)
     if os.path.exists(text):
         return load_bpe(Path(text), end=end)
     if "/" in text or text.endswith(".json"):
@@ -233,7 +238,7 @@ def _near(error: UnknownName) -> str:
 
 
 def _choices() -> str:
-    return f"use 'bytes', 'bpe:SIZE' (such as 'bpe:8192') or the path of a {FILE}"
+    return f"use 'bytes', 'bpe:SIZE' (such as 'bpe:8192') or the path of a {FILE} or .gguf"
 
 
 def _wrapped(library: Library, name: str, *, end: str) -> BpeTokenizer:
