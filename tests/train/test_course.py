@@ -15,6 +15,8 @@ pytest.importorskip("torch", reason="training needs torch: install the extra 'tr
 import torch
 from tests.train.aggregate.members import all_at_once, groups
 
+from modelyard.train.aggregate.choose import aggregation
+from modelyard.train.aggregate.interface import Share, Trained
 from modelyard.train.course import Agreed, Course, Steering, Totals, after, rate_at, summed
 from modelyard.train.group import Group
 from modelyard.train.optimise.adaptive import Plateau
@@ -22,6 +24,7 @@ from modelyard.train.optimise.noise import Noise
 from modelyard.train.optimise.precision import LossScale
 from modelyard.train.optimise.schedules import Schedule
 from modelyard.train.state import pack, skeleton
+from modelyard.train.steering import updates
 
 
 @pytest.fixture(autouse=True)
@@ -160,3 +163,48 @@ def test_states_of_other_jobs_begin_anew() -> None:
     plain.load(other.state())
     assert plain.scale.scale == 1.0
     assert plain.agreed.noise == other.agreed.noise != Noise()
+
+
+@pytest.mark.parametrize("name", ["all-reduce", "servers"])
+def test_all_leave_out_the_steps_that_overflow_for_one(name: str) -> None:
+    """Only one member's gradients overflow at first; nobody's parameters move before none does."""
+    steps, ends = 18, []
+
+    def play(rank: int, connect: Callable[[], Group]) -> None:
+        group = connect()
+        model = torch.nn.Linear(4, 1)
+        for one in model.parameters():
+            torch.nn.init.constant_(one, 0.5)
+        optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+        way = aggregation(name)
+        course = Course(Steering(learning_rate=0.01, scale=LossScale()))
+        made = updates(optimizer, course, way, clip=1.0)
+        way.attach(Trained(model=model, optimizer=optimizer, update=made))
+        way.meet(group, [])
+        first = model.weight.detach().clone()
+        moved = []
+        for step in range(steps):
+            way.begin(group, Share(step=step, samples=1, batch=2))
+            course.begin(2)
+            way.last_pass()
+            with torch.autocast("cpu", torch.float16):
+                found = model(torch.full((1, 4), 32.0 if rank else 1e-3))
+            loss = found.float().square().sum() / 2
+            (loss * course.scale.scale).backward()
+            way.finish()
+            course.finish(group, step, Totals(loss.item(), 1.0), way.gradient_norm)
+            way.apply()
+            course.apply()
+            moved.append(not torch.equal(model.weight, first))
+        ends.append((moved, model.weight.detach().clone(), course.agreed))
+
+    pairs = enumerate(groups(2))
+    all_at_once([partial(play, rank, connect) for rank, connect in pairs])
+    (moved, weight, agreed), other = ends
+    assert moved == other[0]
+    assert torch.equal(weight, other[1])
+    assert agreed == other[2]
+    assert agreed.left_out == moved.index(True) > 0
+    # fp16 ends at 65,504, and the largest gradient is 32 · 64.5 times the scale.
+    assert agreed.scale.scale == 2.0**4
+    assert agreed.left_out == 12
