@@ -20,6 +20,7 @@ from modelyard.train.conductor.machine import (
     Judged,
     Lost,
     Machine,
+    Noted,
     Progress,
     RolledBack,
     Said,
@@ -35,6 +36,7 @@ from modelyard.train.conductor.messages import (
     Hello,
     Leave,
     Next,
+    Note,
     Phase,
     Trouble,
     Validated,
@@ -552,3 +554,12 @@ def test_who_was_left_behind_is_named_with_the_reason() -> None:
         isinstance(one, Began) and one.why.startswith("w2 was left behind: nothing was heard")
         for one in world.journal
     )
+
+
+def test_what_people_should_know_is_written_down_whoever_says_it() -> None:
+    world = World(Settings(batch=BATCH, steps=2, most=1))
+    world.join()
+    world.join()
+    for name in ("w1", "w2"):
+        found = world.machine.handle(Said(name, Note("no space is left")), world.now)
+        assert found == [Noted(name, "no space is left")]

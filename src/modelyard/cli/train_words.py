@@ -73,7 +73,12 @@ def happening_words(happening: Happening) -> str:
 
 def line_words(line: Line) -> str:
     """What a line of the journal is worth to people; empty for the many that are not news."""
-    from modelyard.train.conductor.journal import BackLine, GenerationLine, ValidationLine
+    from modelyard.train.conductor.journal import (
+        BackLine,
+        GenerationLine,
+        NoteLine,
+        ValidationLine,
+    )
 
     if isinstance(line, GenerationLine):
         return f"{counted(len(line.members), 'member')} from now on: {line.why}"
@@ -83,4 +88,6 @@ def line_words(line: Line) -> str:
         loss = "not a number" if line.loss is None else f"{line.loss:.4f}"
         over = counted(line.samples, "held-out sample")
         return f"after step {line.step:,}: loss {loss} on {over}"
+    if isinstance(line, NoteLine):
+        return f"{line.worker}: {line.text}"
     return ""

@@ -87,6 +87,9 @@ class Alone:
     def validated(self, found: Validated) -> None:
         """There is no journal to write it to."""
 
+    def note(self, text: str) -> None:
+        """The log has it."""
+
     def trouble(self, what: str) -> None:
         """There is no group that could fail, so this is a fault of the loop."""
         raise RuntimeError(what)

@@ -50,7 +50,7 @@ def work(text: str) -> None:
     retention = Retention(last=train.checkpoints.keep)
     with (
         Run(settings_of(post, job, data), way) as run,
-        Snapshots(place, job=job.name, retention=retention) as snapshots,
+        Snapshots(place, job=job.name, retention=retention, warn=run.note) as snapshots,
     ):
         kept = restore_latest(place)
         if kept is None:

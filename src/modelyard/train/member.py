@@ -28,6 +28,7 @@ from modelyard.train.conductor.messages import (
     Hello,
     Leave,
     Next,
+    Note,
     Phase,
     Trouble,
     Validated,
@@ -136,6 +137,10 @@ class Member:
 
     def validated(self, found: Validated) -> None:
         self._send(found)
+
+    def note(self, text: str) -> None:
+        """Tell people something."""
+        self._send(Note(text))
 
     def trouble(self, what: str) -> None:
         """Tell that the group failed; the next generation will follow."""

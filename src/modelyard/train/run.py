@@ -12,6 +12,7 @@ A step that is not committed comes again with the same samples, divided among th
 
 from __future__ import annotations
 
+import logging
 import socket
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -195,6 +196,11 @@ class Run:
         """Those that want a gradient, in the model's order."""
         assert self._model is not None
         return [one for one in self._model.parameters() if one.requires_grad]
+
+    def note(self, text: str) -> None:
+        """Tell people something that does not stop the training: in the log and in the journal."""
+        logging.getLogger("modelyard.train").warning(text)
+        self._member.note(text)
 
     def leave(self) -> None:
         """Take part in the step in flight, and in no other; `steps` ends then."""

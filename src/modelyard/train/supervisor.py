@@ -33,6 +33,7 @@ from modelyard.train.conductor.journal import (
     CommitLine,
     GenerationLine,
     JournalReader,
+    LeftBehindLine,
     Line,
     ValidationLine,
 )
@@ -272,7 +273,7 @@ class Supervisor:
                 self._members = entry.members
                 for name in entry.members:
                     self._left_behind.pop(name, None)
-            elif entry.worker in self._alive:
+            elif isinstance(entry, LeftBehindLine) and entry.worker in self._alive:
                 self._left_behind[entry.worker] = (time.monotonic(), entry.why)
         return self._committed
 

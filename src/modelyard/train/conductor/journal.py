@@ -19,7 +19,15 @@ from typing import Self
 import msgspec
 
 from modelyard.errors import InputError
-from modelyard.train.conductor.machine import Began, Committed, Fence, Judged, Progress, RolledBack
+from modelyard.train.conductor.machine import (
+    Began,
+    Committed,
+    Fence,
+    Judged,
+    Noted,
+    Progress,
+    RolledBack,
+)
 
 SYNC_SECONDS = 1.0
 #: of a second in which members' work is told: steps have many members, and lines should be short
@@ -76,8 +84,16 @@ class LeftBehindLine(msgspec.Struct, frozen=True, tag="left-behind", tag_field="
     at: float
 
 
-Line = CommitLine | ValidationLine | BackLine | GenerationLine | LeftBehindLine
-Entry = Committed | Judged | RolledBack | Began | Fence
+class NoteLine(msgspec.Struct, frozen=True, tag="note", tag_field="kind"):
+    """What a worker wants people to know; training goes on."""
+
+    worker: str
+    text: str
+    at: float
+
+
+Line = CommitLine | ValidationLine | BackLine | GenerationLine | LeftBehindLine | NoteLine
+Entry = Committed | Judged | Noted | RolledBack | Began | Fence
 
 
 class Journal:
@@ -192,6 +208,8 @@ def _line(entry: Entry) -> Line:
         return GenerationLine(entry.generation, entry.members, entry.why, at)
     if isinstance(entry, Fence):
         return LeftBehindLine(entry.worker, entry.why, at)
+    if isinstance(entry, Noted):
+        return NoteLine(entry.worker, entry.text, at)
     if isinstance(entry, Judged):
         return ValidationLine(entry.step, entry.generation, entry.loss, entry.samples, at)
     return CommitLine(

@@ -26,6 +26,7 @@ from modelyard.train.conductor.messages import (
     Hello,
     Leave,
     Next,
+    Note,
     Peer,
     Phase,
     Trouble,
@@ -161,7 +162,7 @@ class Said:
     """A member said something about the step."""
 
     worker: str
-    message: Vote | Validated | Trouble | Beat | Leave
+    message: Vote | Validated | Note | Trouble | Beat | Leave
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,6 +214,14 @@ class Judged:
 
 
 @dataclass(frozen=True, slots=True)
+class Noted:
+    """To be written to the journal: something that people should know."""
+
+    worker: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class RolledBack:
     """All that knew later steps are gone: training goes on from an earlier one, a new lineage."""
 
@@ -245,7 +254,7 @@ class Finished:
     done: bool
 
 
-Instruction = Send | Committed | Judged | RolledBack | Began | Fence | Finished
+Instruction = Send | Committed | Judged | Noted | RolledBack | Began | Fence | Finished
 
 
 @dataclass(slots=True)
@@ -304,6 +313,8 @@ class Machine:
             worker.leaving = True
             # A member stays until its step is over; of spares nobody waits for anything.
             return list(self._let_go(set(self._workers) - set(self._members)))
+        if isinstance(message, Note):
+            return [Noted(event.worker, message.text)]
         if event.worker not in self._members or message.generation != self.progress.generation:
             return []
         if isinstance(message, Beat):

@@ -85,6 +85,12 @@ class Validated(msgspec.Struct, frozen=True, tag="validated"):
     samples: int
 
 
+class Note(msgspec.Struct, frozen=True, tag="note"):
+    """Something that people should know, and that does not stop the training."""
+
+    text: str
+
+
 class Trouble(msgspec.Struct, frozen=True, tag="trouble"):
     """A collective failed, or the group could not be connected."""
 
@@ -142,7 +148,7 @@ class Dismissed(msgspec.Struct, frozen=True, tag="dismissed"):
     again: bool
 
 
-FromWorker = Hello | Vote | Validated | Trouble | Beat | Leave
+FromWorker = Hello | Vote | Validated | Note | Trouble | Beat | Leave
 FromConductor = Generation | Commit | Dismissed
 
 _encoder = msgspec.json.Encoder()

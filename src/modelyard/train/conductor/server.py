@@ -32,6 +32,7 @@ from modelyard.train.conductor.machine import (
     Judged,
     Lost,
     Machine,
+    Noted,
     RolledBack,
     Said,
     Send,
@@ -163,7 +164,7 @@ class Server:
         if isinstance(instruction, Send):
             if (writer := self._writers.get(instruction.worker)) is not None:
                 writer.write(line(instruction.message))
-        elif isinstance(instruction, (Committed, Judged, RolledBack, Began)):
+        elif isinstance(instruction, (Committed, Judged, Noted, RolledBack, Began)):
             self._journal.write(instruction)
         elif isinstance(instruction, Fence):
             self._journal.write(instruction)
