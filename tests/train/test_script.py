@@ -105,6 +105,17 @@ def test_a_session_goes_on_from_its_checkpoint_as_if_nothing_had_been(tmp_path: 
         assert same(fit(s), whole), "nothing is left to do, and nothing is done"
 
 
+def test_nothing_of_a_session_stays_behind(tmp_path: Path) -> None:
+    with modelyard.train.session(points(), batch=6, steps=2) as s:
+        model, optimizer = s.train(*small())
+        for x, y in s.batches():
+            s.backward((model(x) - y).square().mean())
+            torch.save(model, tmp_path / "whole.pt")
+    optimizer.zero_grad()
+    model(points()[0][0]).sum().backward()
+    optimizer.step()
+
+
 def test_after_is_called_once_for_each_committed_step() -> None:
     steps: list[int] = []
     with modelyard.train.session(points(), batch=6, micro_batch=2, steps=4) as s:
@@ -140,6 +151,8 @@ def test_folders_of_tokens_are_data(tmp_path: Path) -> None:
     [
         ("step", "the loop calls optimizer.step()"),
         ("zero_grad", "the loop calls zero_grad()"),
+        ("model.zero_grad", "the loop has thrown the gradients away"),
+        ("train again", "a session trains one model"),
         ("no backward", "a batch was left without a backward pass"),
         ("two backwards", "there is no batch that this backward pass could be of"),
         ("not a mean", "a loss is one number, and this one has 2"),
@@ -155,6 +168,10 @@ def loop_with(wrong: str) -> None:
         model, optimizer = s.train(*small())
         for x, y in s.batches():
             losses = (model(x) - y).square()
+            if wrong == "model.zero_grad":
+                model.zero_grad()
+            if wrong == "train again":
+                s.train(*small())
             if wrong == "not a mean":
                 s.backward(losses)
             if wrong != "no backward":

@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from modelyard.train.script import Samples, Session
+    from modelyard.train.data.samples import Samples
+    from modelyard.train.script import Session
 
 __all__ = ["session"]
 

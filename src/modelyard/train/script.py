@@ -12,14 +12,14 @@ import math
 import os
 import signal
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType, TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 import msgspec
 import torch
-from torch.utils.data import default_collate
 
 from modelyard.errors import InputError, Problem
 from modelyard.keep.retention import Retention
@@ -28,9 +28,8 @@ from modelyard.spec.training import AggregateSpec
 from modelyard.train.aggregate.choose import aggregation
 from modelyard.train.conductor.machine import Settings
 from modelyard.train.conductor.server import TOKEN_VARIABLE
-from modelyard.train.data.tokens import TokenSamples
+from modelyard.train.data.samples import Samples, source_of
 from modelyard.train.optimise.update import clip
-from modelyard.train.order import Positions
 from modelyard.train.post import POST_VARIABLE, Post
 from modelyard.train.run import Run, RunSettings
 from modelyard.train.snapshots import Snapshots, next_generation, restore_latest
@@ -39,14 +38,6 @@ from modelyard.train.step import Step
 #: What the numbers of a session must be at least.
 LEAST = {"batch": 1, "steps": 1, "micro_batch": 1, "seed": 0, "every": 1, "keep": 1}
 _log = logging.getLogger("modelyard.train")
-
-
-class Samples(Protocol):
-    """Whatever has a length and gives samples by number: a list, a torch `Dataset`, an array."""
-
-    def __len__(self) -> int: ...
-
-    def __getitem__(self, number: int, /) -> Any: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +65,7 @@ class Session:
         sequence: int = 0,
     ) -> None:
         self._duty = _duty()
-        self._data = _source(data, sequence, collate)
+        self._data = source_of(data, sequence, collate)
         self._wishes = _agreed(wishes, self._duty, self._data.size)
         place = self._wishes.checkpoints
         self._place = None if place is None else str(place)
@@ -87,6 +78,7 @@ class Session:
         #: samples of the batch that the script has and has not called `backward` for yet
         self._owed = 0
         self._given = 0
+        self._undo = ExitStack()
         #: whether the lines that run now are the script's
         self._theirs = False
         self._former: Callable[[int, FrameType | None], Any] | int | None = None
@@ -139,6 +131,9 @@ class Session:
         nothing else. `clip_norm` is the largest norm of the gradients, 0 for any. `after` is called
         with this session once after each committed step, on every worker.
         """
+        if self._rate is not None:
+            fix = "make one model of both, or start two jobs"
+            raise InputError("a session trains one model", fix=fix)
         self._after = after
         rates = [group["lr"] for group in optimizer.param_groups]
         self._rate = lambda step: rates[0] * (1.0 if schedule is None else schedule(step))
@@ -152,7 +147,7 @@ class Session:
                     return
             optimizer.step()
 
-        self._guard(model, optimizer)
+        self._guard(optimizer)
         kept = None if self._place is None else restore_latest(self._place)
         if kept is None:
             self._run.train(model, optimizer, update=update, kept=self._due)
@@ -193,6 +188,9 @@ class Session:
         if loss.numel() != 1:
             fix = "give the mean over the samples of the batch, for example loss.mean()"
             raise InputError(f"a loss is one number, and this one has {loss.numel()}", fix=fix)
+        if any(one.grad is None for one in self._views()):
+            fix = "leave out model.zero_grad(): the session does it when a step begins"
+            raise InputError("the loop has thrown the gradients away", fix=fix)
         count, self._owed = self._owed, 0
         read = count * self._data.sample_tokens if tokens is None else tokens
         self._step.backward(loss, samples=count, tokens=read)
@@ -223,6 +221,7 @@ class Session:
         traceback: TracebackType | None,
     ) -> None:
         self._theirs = False
+        self._undo.close()
         if self._former is not None:
             signal.signal(signal.SIGTERM, self._former)
         self._run.__exit__(kind, error, traceback)
@@ -284,29 +283,33 @@ class Session:
         if self._after is not None:
             self._after(self)
 
+    def _views(self) -> list[torch.nn.Parameter]:
+        """Some parameter whose gradient has a place of its own from the beginning, if any has."""
+        held = self._run.aggregation.name == "all-reduce"
+        return self._run.trained_parameters()[:1] if held else []
+
     def _due(self, steps: int) -> bool:
         return self._place is not None and (
             steps % self._wishes.every == 0 or steps == self._wishes.steps
         )
 
-    def _guard(self, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
-        """Refuse what a loop without a session would do and this one must not."""
+    def _guard(self, optimizer: torch.optim.Optimizer) -> None:
+        """Refuse, while the session lasts, what a loop without one would do."""
+        zero_grad = optimizer.zero_grad
 
         def refuse(what: str) -> None:
             if self._theirs:
                 fix = "leave it out: the session does it when a step is complete"
                 raise InputError(f"the loop calls {what}", fix=fix)
 
-        def guarded(zero_grad: Callable[..., None]) -> Callable[..., None]:
-            def call(*arguments: Any, **named: Any) -> None:
-                refuse("zero_grad()")
-                zero_grad(*arguments, **named)
+        def guarded(*arguments: Any, **named: Any) -> None:
+            refuse("zero_grad()")
+            zero_grad(*arguments, **named)
 
-            return call
-
-        optimizer.register_step_pre_hook(lambda *_: refuse("optimizer.step()"))
-        for owner in (model, optimizer):
-            owner.zero_grad = guarded(owner.zero_grad)
+        optimizer.zero_grad = guarded
+        self._undo.callback(delattr, optimizer, "zero_grad")
+        hook = optimizer.register_step_pre_hook(lambda *_: refuse("optimizer.step()"))
+        self._undo.callback(hook.remove)
 
 
 @dataclass(frozen=True, slots=True)
@@ -358,33 +361,3 @@ def _written(duty: _Duty) -> dict[str, Any]:
     if kept.to is not None:
         said["checkpoints"] = kept.to
     return said
-
-
-@dataclass(frozen=True, slots=True)
-class _Source:
-    """Where samples come from."""
-
-    size: int
-    read: Callable[[Positions], Any]
-    #: of one sample; 0 where nobody knows
-    sample_tokens: int = 0
-
-
-def _source(
-    data: Samples | str | Path, sequence: int, collate: Callable[[Sequence[Any]], Any] | None
-) -> _Source:
-    if isinstance(data, str | Path):
-        tokens = TokenSamples(data, sequence)
-        return _Source(tokens.size, lambda ids: torch.from_numpy(tokens.read(ids)), sequence)
-    kind = type(data).__name__
-    fix = "give a list, an array, a torch Dataset with __len__, or a folder of 'yard data prepare'"
-    try:
-        size = len(data)
-    except TypeError:
-        raise InputError(f"a {kind} does not say how many samples it has", fix=fix) from None
-    if not hasattr(data, "__getitem__"):
-        raise InputError(f"a {kind} does not give samples by number", fix=fix)
-    if size < 1:
-        raise InputError("there are no samples", fix="give at least one")
-    together = collate or default_collate
-    return _Source(size, lambda ids: together([data[number] for number in ids.tolist()]))
