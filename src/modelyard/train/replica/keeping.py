@@ -33,11 +33,15 @@ def restored(
 
 
 def owned_paths(owned: Callable[[str, torch.Tensor], bool]) -> Owned:
-    """The same for the paths of a kept state: `model/NAME`, `optimizer/state/NAME/…`."""
+    """The same for the paths of a kept state: `model/NAME`, `optimizer/state/NAME/…`.
+
+    What else there is belongs to no parameter, and all places have it alike.
+    """
 
     def owns(path: str, tensor: torch.Tensor) -> bool:
-        parts = path.split("/")
-        return owned(parts[1] if parts[0] == "model" else parts[2], tensor)
+        kind, *rest = path.split("/")
+        names = {"model": rest[:1], "optimizer": rest[1:2]}.get(kind, [])
+        return owned(names[0] if names else "", tensor)
 
     return owns
 
