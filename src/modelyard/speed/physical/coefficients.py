@@ -12,8 +12,8 @@ from modelyard.speed.physical.columns import Column
 from modelyard.speed.physical.terms import PARAMETERS, PRIOR_MEAN, prior_sigma
 
 #: spread of whole clusters, and of single runs of one, before anything is fitted
-USUAL_CLUSTER_SIGMA = 0.08
-USUAL_RESIDUAL_SIGMA = 0.105
+USUAL_CLUSTER_SIGMA = 0.06
+USUAL_RESIDUAL_SIGMA = 0.08
 #: digits that are kept: far finer than what is known
 _DIGITS = 6
 

@@ -36,12 +36,16 @@ CROWD_POWER = 0.8
 #: spread of models around their cluster's factors, when few rows are learnt from
 KIND_SIGMA = 0.05
 EXPERT_KIND_SIGMA = 0.2
-#: of the spread of a run around its prediction, what is its own and not its model's
-OWN_SHARE = 0.85
+#: runs of one cluster scatter less or more than those of another: the spread of one run as a
+#: multiple of the usual one, and how probable that is
+SCATTERS = ((0.5, 0.3), (1.0, 0.4), (1.75, 0.3))
+#: what is added to a run's own scatter for a model that was not among those measured, as a share of
+#: the usual spread
+KIND_SHARE = 0.5
 #: clusters are usual or unusual: standard deviation of the logarithm of how much more or less the
 #: variance of a cluster's factors is than what is believed of all
 UNUSUAL_LOG_SIGMA = 2.0
-_SCALES = 7
+_SCALES = 5
 #: standard deviations that the scales reach to both sides
 _SCALE_REACH = 2.2
 _MOST_STEPS = 60
@@ -58,15 +62,15 @@ def log_seconds(items: Counted, values: Column) -> Column:
 
 def derivatives(items: Counted, values: Column, here: Column) -> Column:
     """By every parameter: terms by differences, effects and cluster from those."""
-    by_term = np.empty((here.size, len(TERM_NAMES)))
-    factors = dict(factors_of(values, items.codes))
-    for at, name in enumerate(TERM_NAMES):
-        held = factors[name]
-        factors[name] = held * np.exp(_DIFFERENCE)
-        total: Column = sum(seconds_of(items, factors).values(), np.zeros(()))
-        by_term[:, at] = (np.log(total) + values[-1] - here) / _DIFFERENCE
-        factors[name] = held
-    return spread_to_effects(by_term, items.codes)
+    nudged = np.exp(_DIFFERENCE * np.eye(len(TERM_NAMES)))
+    # A line for each term, in which it alone is a little larger: all in one go.
+    factors = {
+        name: factor * nudged[:, at, None]
+        for at, (name, factor) in enumerate(factors_of(values, items.codes).items())
+    }
+    total: Column = sum(seconds_of(items, factors).values(), np.zeros(()))
+    by_term = (np.log(total) + values[-1] - here) / _DIFFERENCE
+    return spread_to_effects(by_term.T, items.codes)
 
 
 def row_weights(sources: Sequence[str]) -> Column:
@@ -143,40 +147,34 @@ def fit(
 def refit(coefficients: Coefficients, columns: Columns, seconds: Column) -> Coefficients:
     """Believe also a few measured rows of one cluster: its own factor, and the terms they show.
 
-    Two things keep a few rows from teaching what is not so. Runs of one model share what is
+    Three things keep a few rows from teaching what is not so. Runs of one model share what is
     peculiar to it, which says little about other models: each model has an intercept of its own,
-    forgotten afterwards. And how far this cluster is from the usual is not known: rows that agree
-    on a shift of one cause make it likely that it is far, rows that contradict each other that it
-    is near and that they differ for reasons of their own. So the rows are learnt from under several
-    scales of the covariance, and what they say is averaged by how probable each scale makes them.
+    forgotten afterwards. How far this cluster is from the usual is not known, nor how much its runs
+    scatter: rows that agree on a shift of one cause make it likely that it is far, rows that
+    contradict each other that it is near and that they differ for reasons of their own. So the rows
+    are learnt from under several scales of the covariance and several scatters, and what they say
+    is averaged by how probable each makes them.
     """
-    rows = _Rows.of(columns, seconds, coefficients.residual_sigma)
-    centre = np.concatenate([coefficients.mean, np.zeros(rows.kinds.shape[1])])
-    known = _inverse(coefficients.covariance)
-    size = coefficients.mean.size
-    values, means, covariances, evidences = centre, [], [], []
-    scales, weights = _scales()
-    for scale, weight in zip(scales, weights, strict=True):
-        precision = np.zeros((centre.size, centre.size))
-        precision[:size, :size] = known / scale
-        precision[size:, size:] = np.diag(1.0 / np.square(rows.kind_sigmas))
-        # Scales grow: what was found under the last one is a good place to begin.
-        values, hessian, cost = rows.learnt(values, centre, precision)
-        means.append(values[:size])
-        covariances.append(_inverse(hessian)[:size, :size])
-        # Laplace: the height of the maximum, and its width against the prior's.
-        wide = np.linalg.slogdet(precision)[1] - np.linalg.slogdet(hessian)[1]
-        evidences.append(np.log(weight) + 0.5 * (wide - cost))
-    share = np.exp(np.array(evidences) - np.max(evidences))
+    rows = _Rows.of(columns, seconds)
+    lessons = [
+        lesson
+        for scatter, chance in SCATTERS
+        for lesson in rows.lessons(coefficients, scatter * coefficients.residual_sigma, chance)
+    ]
+    evidence = np.array([lesson.evidence for lesson in lessons])
+    share = np.exp(evidence - np.max(evidence))
     share /= share.sum()
-    mean = np.einsum("s,si->i", share, np.array(means))
-    away = np.array(means) - mean
-    covariance = np.einsum("s,sij->ij", share, np.array(covariances))
+    means = np.array([lesson.mean for lesson in lessons])
+    mean = share @ means
+    away = means - mean
+    covariance = np.einsum("s,sij->ij", share, np.array([one.covariance for one in lessons]))
     covariance += np.einsum("s,si,sj->ij", share, away, away)
+    scatter = share @ np.square([lesson.sigma for lesson in lessons])
+    others = np.square(KIND_SHARE * coefficients.residual_sigma)
     return Coefficients(
         mean=mean,
         covariance=covariance,
-        residual_sigma=coefficients.residual_sigma,
+        residual_sigma=float(np.sqrt(scatter + others)),
         rows=coefficients.rows + rows.measured.size,
     )
 
@@ -194,6 +192,17 @@ def _scales() -> tuple[Column, Column]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class _Lesson:
+    """What rows say under one scale of the covariance and one scatter of runs."""
+
+    mean: Column
+    covariance: Column
+    sigma: float
+    #: logarithm of how probable this scale and scatter make the rows, up to a constant
+    evidence: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Rows:
     """Measured rows of one cluster, and which of them are of one model."""
 
@@ -203,10 +212,9 @@ class _Rows:
     #: flags, rows × kinds
     kinds: Column
     kind_sigmas: Column
-    sigma: float
 
     @classmethod
-    def of(cls, columns: Columns, seconds: Column, residual_sigma: float) -> _Rows:
+    def of(cls, columns: Columns, seconds: Column) -> _Rows:
         measured = np.log(np.asarray(seconds, dtype=np.float64))
         kinds = _kinds(columns, measured.size)
         return cls(
@@ -214,11 +222,36 @@ class _Rows:
             measured=measured,
             kinds=kinds,
             kind_sigmas=_kind_sigmas(columns, kinds),
-            sigma=OWN_SHARE * residual_sigma,
         )
 
+    def lessons(self, coefficients: Coefficients, sigma: float, chance: float) -> list[_Lesson]:
+        """One for each scale, if single runs are spread by `sigma`."""
+        centre = np.concatenate([coefficients.mean, np.zeros(self.kinds.shape[1])])
+        known = _inverse(coefficients.covariance)
+        size = coefficients.mean.size
+        values, found = centre, []
+        scales, weights = _scales()
+        for scale, weight in zip(scales, weights, strict=True):
+            precision = np.zeros((centre.size, centre.size))
+            precision[:size, :size] = known / scale
+            precision[size:, size:] = np.diag(1.0 / np.square(self.kind_sigmas))
+            # Scales grow: what was found under the last one is a good place to begin.
+            values, hessian, cost = self.learnt(values, centre, precision, sigma)
+            # Laplace: the height of the maximum, and its width against the prior's.
+            wide = np.linalg.slogdet(precision)[1] - np.linalg.slogdet(hessian)[1]
+            height = 0.5 * (wide - cost) - self.measured.size * np.log(sigma)
+            found.append(
+                _Lesson(
+                    mean=values[:size],
+                    covariance=_inverse(hessian)[:size, :size],
+                    sigma=sigma,
+                    evidence=float(np.log(chance * weight) + height),
+                )
+            )
+        return found
+
     def learnt(
-        self, values: Column, centre: Column, precision: Column
+        self, values: Column, centre: Column, precision: Column, sigma: float
     ) -> tuple[Column, Column, float]:
         size = centre.size - self.kinds.shape[1]
 
@@ -230,9 +263,7 @@ class _Rows:
             return np.hstack([derivatives(self.items, values[:size], here), self.kinds])
 
         weights = np.ones(self.measured.size)
-        return _maximum(
-            predicted, slopes, self.measured, values, centre, precision, weights, self.sigma
-        )
+        return _maximum(predicted, slopes, self.measured, values, centre, precision, weights, sigma)
 
 
 def _kind_sigmas(columns: Columns, kinds: Column) -> Column:

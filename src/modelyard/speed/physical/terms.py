@@ -31,7 +31,7 @@ class Term:
 TERMS = (
     Term("matmul", 1.12, 0.08),
     Term("matmul bytes", 0.8, 0.3),
-    Term("misaligned", 0.4, 0.38),
+    Term("misaligned", 0.6, 0.38),
     Term("experts", 1.8, 0.22),
     Term("expert bytes", 1.0, 0.3),
     Term("attention", 1.5, 0.22),
@@ -40,7 +40,7 @@ TERMS = (
     Term("elementwise", 1.2, 0.22),
     Term("casts", 0.8, 0.3),
     Term("kernels", 1.0, 0.15),
-    Term("launches", 1.7, 0.19),
+    Term("launches", 1.6, 0.19),
     Term("head", 1.15, 0.15),
     Term("pipelined head", 0.8, 0.22),
     Term("logits", 1.0, 0.3),
@@ -286,10 +286,8 @@ def spread_to_effects(by_term: Column, codes: Codes) -> Column:
     rows = by_term.shape[0]
     full = np.zeros((rows, len(PARAMETERS)))
     full[:, : len(TERMS)] = by_term
-    for at, effect in enumerate(EFFECTS, start=len(TERMS)):
-        applies = np.broadcast_to(codes[effect.axis] == effect.code, (rows,))
-        if applies.any():
-            where = [_INDEX[name] for name in effect.terms]
-            full[:, at] = np.where(applies, by_term[:, where].sum(axis=1), 0.0)
+    for axis, (terms, levels, places) in _SHIFTED.items():
+        applies = np.broadcast_to(codes[axis], (rows,))[:, None] == levels
+        np.add.at(full.T, places, np.where(applies, by_term[:, terms], 0.0).T)
     full[:, -1] = 1.0
     return full

@@ -16,6 +16,9 @@ from modelyard.speed.physical.work import Work, recomputed_share
 
 #: what cutting attention into pieces costs, as a share of it, if the term's factor is 1
 RING_LOSS = 0.5
+#: what is left of the hand-over where one chunk is sent while the next is computed (Megatron's
+#: overlap_p2p_comm, which interleaved schedules have)
+INTERLEAVED_EXPOSED = 0.25
 #: collectives for a block whose parameters are gathered, where its modules are not joined in one
 _GATHERS_APART = 2.0
 
@@ -130,7 +133,11 @@ def _expert(c: Columns, work: Work, full: Column) -> tuple[Column, Column]:
     stays = 1.0 / layout.expert
     near = group.inside / layout.expert
     inside = moved * np.maximum(near - stays, 0.0) / c.inside_bandwidth
-    across = moved * (1.0 - near) / c.across_bandwidth
+    # A token that several experts of one node want is sent there once (DeepEP, Hybrid-EP).
+    wanted = np.maximum(copies * (1.0 - near), 1.0 / layout.expert)
+    nodes_met = (group.nodes - 1.0) * (1.0 - (1.0 - 1.0 / group.nodes) ** copies)
+    once = np.minimum(nodes_met / wanted, 1.0)
+    across = moved * (1.0 - near) * once / c.across_bandwidth
     return inside, across
 
 
@@ -149,7 +156,8 @@ def _pipeline(c: Columns, work: Work) -> tuple[Column, Column]:
     bandwidth = np.where(crosses, c.across_bandwidth, c.inside_bandwidth)
     latency = np.where(crosses, c.across_latency, c.inside_latency)
     messages = np.where(stages, 2.0 * layout.virtual * layout.accumulation, 0.0)
-    return messages * size / bandwidth, messages * latency
+    exposed = np.where(layout.virtual > 1.0, INTERLEAVED_EXPOSED, 1.0)
+    return messages * exposed * size / bandwidth, messages * exposed * latency
 
 
 def _data(c: Columns, work: Work) -> tuple[Column, Column, Column, Column]:

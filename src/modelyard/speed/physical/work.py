@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from modelyard.speed.physical.columns import Column, Columns
 from modelyard.speed.physical.families import FAMILY_CODE, STYLE_CODE, Family, Style
@@ -47,13 +48,36 @@ _KERNELS_BY_CODE = np.array([_KERNELS[style] for style in Style])
 #: written in single operations move their data several times
 _UNFUSED = {
     Style.UNKNOWN: 1.0,
-    Style.EAGER: 1.3,
+    Style.EAGER: 1.0,
     Style.GRAPH: 2.5,
     Style.FUSED: 1.0,
     Style.TUNED: 0.8,
     Style.COMPILED: 0.7,
 }
 _UNFUSED_BY_CODE = np.array([_UNFUSED[style] for style in Style])
+#: bytes moved for each logit in sixteen bits. The best kernels write, read and overwrite it. A loss
+#: in single operations widens it, takes the maximum, subtracts, exponentiates, sums and divides,
+#: and goes all the way back (counted in Megatron's vocab_parallel_cross_entropy: 70)
+_LOGIT_BYTES = {
+    Style.UNKNOWN: 30.0,
+    Style.EAGER: 70.0,
+    Style.GRAPH: 40.0,
+    Style.FUSED: 30.0,
+    Style.TUNED: 20.0,
+    Style.COMPILED: 20.0,
+}
+_LOGIT_BYTES_BY_CODE = np.array([_LOGIT_BYTES[style] for style in Style])
+#: how much longer attention in one kernel takes than in the maker's newest: FlashAttention-2 has
+#: 35 to 40 % of an H100 where FlashAttention-3 and cuDNN have 70 % (Shah et al. 2024); the kernels
+#: before it 40 % of an A100, it and cuDNN 60 to 65 % (Dao 2023)
+_OLDER_KERNEL = {Family.AMPERE: 1.5, Family.HOPPER: 1.8, Family.BLACKWELL: 1.8}
+_OLDER_BY_CODE = np.array([_OLDER_KERNEL.get(family, 1.0) for family in Family])
+#: products of scores whose heads tensor cores cannot take, which want multiples of eight (BLOOM's
+#: sweep: a step of heads of 108 took a third longer than one of 216)
+ODD_HEAD_SLOWDOWN = 5.0
+#: Megatron's softmax kernel takes four rows at once; other numbers go through single operations
+_SOFTMAX_ROWS = 4.0
+_SOFTMAX_KERNELS = 10.0
 #: host time to launch one kernel
 LAUNCH_SECONDS = 8e-6
 #: the shortest that a kernel takes on the device, start to end
@@ -62,6 +86,8 @@ KERNEL_SECONDS = 2e-6
 OPTIMIZER_BYTES = 34.0
 #: bytes for each parameter to add a gradient in two bytes to a sum in four
 ACCUMULATE_BYTES = 10.0
+#: TensorFlow's scripts also check gradients, clip them and cast weights again for each micro-batch
+GRAPH_ACCUMULATE_BYTES = 45.0
 #: products whose widths are no multiple of this leave tensor cores partly idle
 ALIGNMENT = 64.0
 
@@ -194,11 +220,15 @@ def work_of(columns: Columns) -> Work:
     )
     per_block = per_block * (1.0 + 0.3 * (layout.flash == 0)) + np.where(layout.tensor > 1, 4.0, 0)
     per_block = per_block + np.where(c.experts > 0, 25.0, 0.0)
+    per_block = per_block + np.where(_softmax_apart(c), _SOFTMAX_KERNELS, 0.0)
     launched = per_block * stage_layers * c.repeats * memory_passes
 
     head, logits = _head(c, tokens, wide_rate)
     stage_parameters, stage_trainable = _stage_parameters(c, stage)
     sharded = np.where(layout.sharding >= 1.0, layout.shard_group, 1.0)
+    added_bytes = np.where(
+        c.style == STYLE_CODE[Style.GRAPH], GRAPH_ACCUMULATE_BYTES, ACCUMULATE_BYTES
+    )
     return Work(
         matmul=matmul,
         matmul_bytes=bytes_seconds,
@@ -215,7 +245,7 @@ def work_of(columns: Columns) -> Work:
         head=head,
         logits=logits,
         accumulate=np.where(
-            layout.accumulation > 1.0, stage_trainable * ACCUMULATE_BYTES / c.memory_bandwidth, 0.0
+            layout.accumulation > 1.0, stage_trainable * added_bytes / c.memory_bandwidth, 0.0
         ),
         optimizer=stage_trainable * OPTIMIZER_BYTES / sharded / c.memory_bandwidth,
         backward=(passes - 1.0) / passes,
@@ -303,16 +333,28 @@ def _attention(
     elements = tokens * seen * c.heads * stage_layers * c.repeats / layout.tensor
     odd = 1.0 + 0.5 * (c.head_size % 8.0 != 0.0)
     # Scale, mask, softmax and dropout in operations of their own instead of one.
-    odd = odd * np.where(c.style == STYLE_CODE[Style.GRAPH], 2.0, 1.0)
+    apart = (c.style == STYLE_CODE[Style.GRAPH]) | _softmax_apart(c)
+    odd = odd * np.where(apart, 2.0, 1.0)
     traffic = np.where(
         flash, 0.0, elements * (6.0 * (2.0 + again) + 4.0) * c.wide_bytes / 2.0 * odd
     )
-    seconds = flops * halved * passes / rate
+    tuned = c.style == STYLE_CODE[Style.TUNED]
+    older = np.where(tuned, 1.0, _OLDER_BY_CODE[c.family.astype(np.intp)])
+    # One kernel pads the heads; products of their own are at their mercy.
+    slower = np.where(flash, older, np.where(c.head_size % 8.0 != 0.0, ODD_HEAD_SLOWDOWN, 1.0))
+    seconds = flops * halved * passes / rate * slower
     return (
         np.where(flash, seconds, 0.0),
         np.where(flash, 0.0, seconds),
         traffic / c.memory_bandwidth,
     )
+
+
+def _softmax_apart(c: Columns) -> npt.NDArray[np.bool_]:
+    """Whether scores are too few for the kernel that scales, masks and normalises them at once."""
+    rows = c.layout.micro_batch * c.heads / c.layout.tensor
+    eager = c.style == STYLE_CODE[Style.EAGER]
+    return np.asarray((c.layout.flash == 0.0) & eager & (rows % _SOFTMAX_ROWS != 0.0))
 
 
 def _head(c: Columns, tokens: Column, rate: Column) -> tuple[Column, Column]:
@@ -321,8 +363,8 @@ def _head(c: Columns, tokens: Column, rate: Column) -> tuple[Column, Column]:
     reached = reached * np.where(c.encoder_decoder > 0, c.target / c.sequence, 1.0)
     passes = np.where(c.adapted > 0, 2.0, 3.0)
     flops = 2.0 * tokens * reached * c.hidden * c.vocab * passes / layout.tensor
-    # Written in sixteen bits, read and kept in thirty-two, and back.
-    bytes_moved = tokens * reached * c.vocab * 20.0 * (c.wide_bytes / 2.0) / layout.tensor
+    each = _LOGIT_BYTES_BY_CODE[c.style.astype(np.intp)] * c.wide_bytes / 2.0
+    bytes_moved = tokens * reached * c.vocab * each / layout.tensor
     return flops / rate, bytes_moved / c.memory_bandwidth
 
 
