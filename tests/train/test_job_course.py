@@ -178,6 +178,16 @@ def test_held_out_samples_are_never_trained_on(folder: Path) -> None:
     assert len(data.read(np.arange(held.first, held.first + held.samples)).tokens)
 
 
+def test_a_script_is_not_promised_what_it_would_not_get(folder: Path) -> None:
+    scaling = {"rule": "linear", "per_worker": 4}
+    train = {"validate": {}, "precision": "bf16", "batch_scaling": scaling}
+    job = write_job(folder, script="train.py", batch=8, steps=4, train=train)
+    with pytest.raises(InputError) as caught:
+        read_job(job)
+    for name in train:
+        assert f"'{name}' would not reach it" in str(caught.value)
+
+
 @pytest.mark.parametrize(
     ("train", "words"),
     [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from typing import Annotated, Self
 
 from pydantic import BaseModel, BeforeValidator, Field, model_validator
@@ -14,6 +15,7 @@ from modelyard.spec.fields import SPEC_CONFIG, Count, Flag, Name, Seconds, Text,
 from modelyard.spec.problems import Finding, Inconsistent, validate
 from modelyard.spec.source import parse_document, read_document
 from modelyard.spec.training import TrainSpec
+from modelyard.spec.training_course import beyond_scripts
 from modelyard.units import describe
 
 #: far beyond any cluster; a larger number is a typing mistake
@@ -133,6 +135,8 @@ class JobSpec(BaseModel):
         if self.train is not None and not self.train.data and self.script is None:
             fix = "add 'data: …' (a folder that 'yard data prepare' has made)"
             found.append(Finding(("train", "data"), "'train.data' is missing", fix))
+        if self.train is not None and self.script is not None:
+            found += [replace(one, path=("train", *one.path)) for one in beyond_scripts(self.train)]
         if found:
             raise Inconsistent(found)
         return self

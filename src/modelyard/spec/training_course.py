@@ -134,3 +134,17 @@ def wrong_combinations(train: TrainSpec) -> Iterator[Finding]:
         what = f"'validate' does not go with '{way}': no two of its workers have the same model"
         fix = "leave 'validate' out, or train with all-reduce or servers"
         yield Finding(("validate",), what, fix)
+
+
+def beyond_scripts(train: TrainSpec) -> Iterator[Finding]:
+    """What a job with a script of somebody's own cannot have done for it."""
+    own = {
+        "validate": train.validation is not None,
+        "precision": train.precision != "fp32",
+        "batch_scaling": train.batch_scaling.rule is not BatchRule.FIXED,
+    }
+    for name, written in own.items():
+        if written:
+            what = f"a script makes its passes and steps itself, and '{name}' would not reach it"
+            fix = f"leave '{name}' out, or train a 'model: …' without a script"
+            yield Finding((name,), what, fix)
