@@ -165,7 +165,7 @@ def test_without_guard_and_keeper_the_engine_sees_to_the_orphans(
         claim = yard.facts(name) / "claim"
         claim.write_text(claim.read_text().replace("boot ", "boot other-"))
         assert yard.end(name, engine).phase is Phase.LOST
-        assert len(yard.processes()) == 2
+        yard.until(lambda: len(yard.processes()) == 2)
         for orphan in yard.processes():
             os.kill(orphan, signal.SIGKILL)
         return
