@@ -177,6 +177,15 @@ def test_megatron_knows_experts_and_both_stacks(planned):
         launch(plan, request, "megatron")
 
 
+@pytest.mark.parametrize("model", ["bloom-7b1", "bloom-560m"])
+def test_megatron_refuses_models_with_linear_biases(planned, model):
+    plan, request = planned(model, "8xH100", layout=Layout(data=8))
+    with pytest.raises(InputError, match="ALiBi") as error:
+        launch(plan, request, "megatron")
+    assert "--launch fsdp" in str(error.value)
+    assert launch(plan, request, "deepspeed").command
+
+
 def test_adapters(planned):
     tuning = lora(find_model("llama2-7b"), quantised=True)
     plan, request = planned(tuning=tuning, layout=Layout(data=2, sharding=Sharding.ZERO3))

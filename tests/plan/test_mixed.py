@@ -117,6 +117,21 @@ def test_two_kinds_hold_what_neither_holds(asked, knowledge):
         assert "--mixed" in [item.change for item in apart.refusal.relaxations]
 
 
+def test_odd_numbers_of_devices_are_explained(asked, knowledge):
+    request = asked("llama2-7b", "8xH100+5xA100", global_batch=32, mixed=True)
+    answer = solve(request, knowledge)
+    used = {share.pool.kind: share.devices for share in answer.plans[0].shares}
+    idle = 5 - used.get("A100", 0)
+    words = "not mixed" if not used else f"{idle} of 5 A100 are left idle"
+    assert not idle or any(words in note for note in answer.notes)
+    odd = asked("llama2-7b", "12xH100+12xA100", global_batch=96, mixed=True)
+    answer = solve(odd, knowledge)
+    for share in answer.plans[0].shares:
+        if share.devices % 8 and share.devices > 8:
+            words = f"{share.devices} {share.pool.kind} are not whole nodes of 8"
+            assert any(words in note for note in answer.notes)
+
+
 def test_only_the_yard_launches_several_kinds(asked, knowledge):
     request = asked("llama2-7b", "8xH100+8xA100", global_batch=64, mixed=True)
     plan = solve(request, knowledge).plans[0]

@@ -10,6 +10,7 @@ from modelyard.plan.what_if import changed
 from modelyard.spec.devices import Precision
 from modelyard.spec.layout import Recompute, Sharding
 from modelyard.spec.prices import shipped_prices
+from modelyard.speed.physical.families import Style
 
 
 def sizes(request):
@@ -50,6 +51,9 @@ def test_all_words(asked):
     assert found.pins.recompute is Recompute.FULL
     assert found.pins.flash is False
     assert found.reliability.device_mtbf_seconds is None
+    named = changed(found, "software=Megatron,recompute_layers=4")
+    assert (named.software, named.pins.recompute_layers) == (Style.FUSED, 4)
+    assert changed(named, "software=none").software is Style.UNKNOWN
     back = changed(found, "deadline=none,batch=none,tensor=none,precision=none")
     assert back.limits.deadline_seconds is None
     assert (back.global_batch, back.pins.tensor, back.precision) == (None, None, None)

@@ -41,7 +41,7 @@ def notes(
                 "stored and active parameters"
             )
     if best is not None:
-        found += _about_plan(request, best)
+        found += [*_about_kinds(request, best), *_about_plan(request, best)]
     return tuple(found)
 
 
@@ -90,6 +90,31 @@ def _about_chosen_batch(request: Request, best: Plan, limit: CriticalBatch) -> I
             f"tokens: {format_count(needed)} are trained on, for the loss that "
             f"{format_count(request.tokens)} reach in batches of up to about {useful}"
         )
+
+
+def _about_kinds(request: Request, best: Plan) -> Iterator[str]:
+    """Of what a run with several kinds leaves idle, and of nodes of which it takes a part."""
+    if not request.mixed or len(request.pools) < 2:
+        return
+    used = {share.pool.kind: share.devices for share in best.shares}
+    if not used:
+        yield (
+            "kinds are not mixed: of the runs on several of them none is faster than on "
+            f"{best.devices:,} {best.pool.kind} alone"
+        )
+        return
+    for pool in request.pools:
+        taken, per_node = used.get(pool.kind, 0), pool.platform.devices_per_node
+        if taken < pool.most:
+            yield (
+                f"{pool.most - taken:,} of {pool.most:,} {pool.kind} are left idle: replicas and "
+                "stages of a kind are equally large, and no run with all of them is faster"
+            )
+        if taken > per_node and taken % per_node:
+            yield (
+                f"{taken:,} {pool.kind} are not whole nodes of {per_node:,}: the run takes "
+                f"{taken % per_node:,} of the last one"
+            )
 
 
 def _about_plan(request: Request, best: Plan) -> Iterator[str]:

@@ -14,9 +14,11 @@ from typing import Any, TypeVar
 
 from modelyard.errors import InputError, Problem, UnknownName
 from modelyard.plan.request import Objective, Pins, Request
+from modelyard.plan.wording import software_named
 from modelyard.spec.devices import Precision
 from modelyard.spec.layout import Recompute, Sharding
 from modelyard.spec.pool import Pool, Prices, parse_pools
+from modelyard.speed.physical.families import Style
 from modelyard.units import parse_count, parse_duration
 
 NONE = "none"
@@ -77,6 +79,7 @@ def _words(prices: Prices) -> Mapping[str, _Word]:
         "precision": _Word(
             lambda now, text: replace(now, precision=_or_none(text, _one_of(Precision))), "bf16"
         ),
+        "software": _Word(_software, "megatron"),
         "objective": _Word(
             lambda now, text: replace(now, objective=_one_of(Objective)(text)), "cost"
         ),
@@ -97,6 +100,11 @@ def _words(prices: Prices) -> Mapping[str, _Word]:
         ),
         **{name: _pin(name) for name in _PIN_READERS},
     }
+
+
+def _software(now: Request, text: str) -> Request:
+    named = _or_none(text, software_named)
+    return replace(now, software=Style.UNKNOWN if named is None else named)
 
 
 def _devices(now: Request, text: str, prices: Prices) -> Request:

@@ -399,11 +399,15 @@ SOFTWARE: Mapping[str, Style] = {
 
 
 def _software(value: object) -> Style:
-    text = _text(value).casefold()
+    return software_named(_text(value))
+
+
+def software_named(text: str) -> Style:
+    """How a framework works, by its name or by the word for it."""
     known = {**{style.value: style for style in Style}, **SOFTWARE}
-    if text not in known:
+    if text.casefold() not in known:
         raise UnknownName("software", _shown(text), known)
-    return known[text]
+    return known[text.casefold()]
 
 
 def _names(value: object) -> tuple[str, ...]:

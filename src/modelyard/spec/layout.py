@@ -53,7 +53,7 @@ class Layout:
     accumulation: int = 1
     sequence_parallel: bool = False
     recompute: Recompute = Recompute.NONE
-    #: with full recomputation: blocks of a stage, or of each of its chunks, that are computed again;
+    #: with full recomputation: blocks of a stage, or of each chunk of it, that are computed again;
     #: 0 means all of them
     recompute_layers: int = 0
     #: in which matrices are multiplied

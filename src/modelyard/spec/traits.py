@@ -110,6 +110,8 @@ class Traits:
     # what has no weights
     #: the base of rotary positions (`rope_theta`); 0 when nobody said
     rotary_base: int = 0
+    #: positions as a slope of the scores (ALiBi) instead of rotary or learnt ones
+    linear_biases: bool = False
     #: whether the family drops activations in training
     dropout: bool = False
 

@@ -88,6 +88,9 @@ def _model_reasons(layout: Layout, request: Request) -> Iterator[Reason]:
         yield Reason("it trains whole models, not adapters", fix)
     if model.repeats > 1:
         yield Reason(f"it cannot share one block among the layers of {model.name}", another)
+    if model.traits.linear_biases:
+        what = f"it has no linear biases (ALiBi), by which {model.name} knows positions"
+        yield Reason(what, f"{another}: Hugging Face's model has them")
     if model.traits.latent is not None and not model.traits.latent.key_value_rank:
         yield Reason("its latent attention needs a rank of keys", another)
     if model.kind is not ModelKind.DECODER and layout.context > 1:

@@ -86,11 +86,11 @@ def _opt(config: ModelConfig) -> Traits:
 
 
 def _bloom(_config: ModelConfig) -> Traits:
-    return replace(BIASED, fused_qkv=True, embedding_norms=1)
+    return replace(BIASED, fused_qkv=True, embedding_norms=1, linear_biases=True)
 
 
-def _mpt(_config: ModelConfig) -> Traits:
-    return Traits(fused_qkv=True)
+def _mpt(config: ModelConfig) -> Traits:
+    return Traits(fused_qkv=True, linear_biases=config.part("attn_config").flag("alibi", True))
 
 
 def _falcon(config: ModelConfig) -> Traits:
@@ -104,6 +104,7 @@ def _falcon(config: ModelConfig) -> Traits:
         qkv_bias=bias,
         output_bias=bias,
         mlp_bias=bias,
+        linear_biases=config.flag("alibi"),
     )
 
 

@@ -27,7 +27,7 @@ def _equal_experts(config: ModelConfig, _layers: int) -> Mixture:
 def _sparse_step(config: ModelConfig, layers: int) -> Mixture:
     """Qwen: every so many layers have experts, except those that are listed."""
     step = config.number("decoder_sparse_step", "step", 1)
-    listed = set(config.items("mlp_only_layers"))
+    listed = {index for index in config.items("mlp_only_layers") if isinstance(index, int)}
     sparse = sum((index + 1) % step == 0 and index not in listed for index in range(layers))
     return Mixture(
         experts=config.number("num_experts", "experts"),
