@@ -27,7 +27,7 @@ from modelyard.train.conductor.journal import (
     GenerationLine,
     ValidationLine,
 )
-from modelyard.train.supervisor import Happening, Kind
+from modelyard.train.happenings import Happening, Kind
 
 
 def commits(count: int, busy: Mapping[str, float] | None = None) -> list[CommitLine]:

@@ -26,8 +26,9 @@ pytest.importorskip("torch", reason="training needs torch: install the extra 'tr
 from modelyard.errors import InputError
 from modelyard.train.conductor.journal import CommitLine, Journal
 from modelyard.train.conductor.machine import Settings
+from modelyard.train.happenings import JobFailed
 from modelyard.train.order import samples
-from modelyard.train.supervisor import JobFailed, Supervisor
+from modelyard.train.supervisor import Supervisor
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 #: as in toy.py, which the workers import

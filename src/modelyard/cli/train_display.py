@@ -16,7 +16,7 @@ from modelyard.cli.train_words import happening_words, line_words, summary_words
 if TYPE_CHECKING:
     from modelyard.cli.train_watch import Listener
     from modelyard.train.conductor.journal import CommitLine, Line, ValidationLine
-    from modelyard.train.supervisor import Happening
+    from modelyard.train.happenings import Happening
 
 #: A log wants to know that a run is alive, not to be filled by it.
 SECONDS_BETWEEN_LINES = 10.0

@@ -9,7 +9,7 @@ from typing import IO, TYPE_CHECKING
 if TYPE_CHECKING:
     from modelyard.cli.train_view import View
     from modelyard.train.conductor.journal import Line
-    from modelyard.train.supervisor import Happening
+    from modelyard.train.happenings import Happening
 
 
 class EventLines:

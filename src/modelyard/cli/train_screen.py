@@ -27,8 +27,8 @@ from modelyard.cli.train_words import (
 
 if TYPE_CHECKING:
     from modelyard.train.conductor.journal import Line
+    from modelyard.train.happenings import Happening
     from modelyard.train.stragglers import Pace
-    from modelyard.train.supervisor import Happening
 
 EVENTS_SHOWN, MEMBERS_SHOWN = 6, 8
 #: columns of the curve of losses

@@ -17,7 +17,8 @@ from modelyard.errors import YardError
 
 if TYPE_CHECKING:
     from modelyard.train.conductor.journal import Line
-    from modelyard.train.supervisor import Happening, Supervisor
+    from modelyard.train.happenings import Happening
+    from modelyard.train.supervisor import Supervisor
 
 #: how soon a death is noticed here, and how often listeners look
 SECONDS_BETWEEN_ROUNDS, SECONDS_BETWEEN_LOOKS = 0.02, 0.25
@@ -99,7 +100,7 @@ class Watch:
             self._look()
 
     def _look(self) -> None:
-        from modelyard.train.supervisor import Happening, Kind
+        from modelyard.train.happenings import Happening, Kind
 
         view = self.view()
         slow = {name: pace for name, pace in view.members if pace is not None and pace.slow}

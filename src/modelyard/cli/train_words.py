@@ -10,7 +10,7 @@ from modelyard.units import format_duration
 
 if TYPE_CHECKING:
     from modelyard.train.conductor.journal import Line
-    from modelyard.train.supervisor import Happening
+    from modelyard.train.happenings import Happening
 
 
 def loss_words(view: View) -> str:

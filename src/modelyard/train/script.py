@@ -211,7 +211,9 @@ class Session:
         if self._place is not None:
             job = "script" if self._duty is None else self._duty.job.name
             retention = Retention(last=self._wishes.keep)
-            self._snapshots = Snapshots(self._place, job=job, retention=retention)
+            self._snapshots = Snapshots(
+                self._place, job=job, retention=retention, warn=self._run.note
+            )
         return self
 
     def __exit__(

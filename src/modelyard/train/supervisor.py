@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
-import shutil
 import signal
 import socket
 import subprocess
@@ -19,15 +18,14 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
-from enum import StrEnum
+from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
 
 import msgspec
 
-from modelyard.errors import YardError
+from modelyard.train.conducting import Conducting, end
 from modelyard.train.conductor.journal import (
     BackLine,
     CommitLine,
@@ -40,11 +38,9 @@ from modelyard.train.conductor.journal import (
 from modelyard.train.conductor.machine import Settings
 from modelyard.train.conductor.server import (
     JOURNAL_FILE,
-    SETTINGS_FILE,
     TOKEN_VARIABLE,
-    UNWRITTEN,
-    Listening,
 )
+from modelyard.train.happenings import Happening, JobFailed, Kind
 from modelyard.train.nursery import Birth, Born, Died, read_log
 from modelyard.train.staffing import (
     Failure,
@@ -61,55 +57,9 @@ CONDUCTOR = "modelyard.train.conductor.server"
 REQUESTS_FILE = "requests.jsonl"
 #: A worker that was left behind and has not come back after so many stalls is ended.
 HUNG_STALLS = 3.0
-#: How often a journal that cannot be written is tried again, and for how long.
-FULL_RETRY_SECONDS, FULL_PATIENCE_SECONDS = 1.0, 600.0
-#: With less than this a disk counts as full.
-SMALL_BYTES = 64 * 1024
 POLL_SECONDS = 0.02
-#: How long a process may take to end when it is asked to.
-END_SECONDS = 5.0
 #: How long members may take to tidy up when all steps are done: to keep what they have trained.
 FAREWELL_SECONDS = 600.0
-
-
-class JobFailed(YardError):
-    """The job cannot go on."""
-
-
-class Kind(StrEnum):
-    """Of which sort something is that happened; what programs look at."""
-
-    STARTED = "started"
-    DIED = "died"
-    #: a worker hung and was ended
-    HUNG = "hung"
-    #: a member holds the others up
-    SLOW = "slow"
-    #: a place gets its next worker later
-    DELAYED = "delayed"
-    #: the job asks for another place
-    WANTED = "wanted"
-    CONDUCTOR = "conductor"
-    DISK = "disk"
-    NOTE = "note"
-
-
-@dataclass(frozen=True, slots=True)
-class Happening:
-    """Something worth telling: a worker was born or died, the conductor was started again."""
-
-    what: str
-    worker: str = ""
-    kind: Kind = Kind.NOTE
-
-
-@dataclass(slots=True)
-class _Full:
-    """A disk that does not take the journal."""
-
-    committed: int
-    since: float
-    retry_at: float
 
 
 class Supervisor:
@@ -138,7 +88,6 @@ class Supervisor:
         self._module = conductor
         self._argument = argument
         self._token = secrets.token_urlsafe(24)
-        self._address = ""
         self._born = 0
         self._alive: dict[str, int] = {}
         self._places: dict[str, Place] = {}
@@ -148,7 +97,6 @@ class Supervisor:
         self._asked: set[str] = set()
         #: since when, and why, for workers that the others went on without
         self._left_behind: dict[str, tuple[float, str]] = {}
-        self._full: _Full | None = None
         self._answers: deque[Born | Died] = deque()
         self._journal = JournalReader(folder / JOURNAL_FILE)
         self._committed: list[CommitLine] = []
@@ -156,7 +104,7 @@ class Supervisor:
         self._news: list[Line] = []
         self._members: tuple[str, ...] = ()
         self._done_since: float | None = None
-        self._conductor: subprocess.Popen[str] | None = None
+        self._conductor: Conducting | None = None
         self._nursery: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:
@@ -165,7 +113,9 @@ class Supervisor:
         except OSError as error:
             what = f"the folder '{self.folder}' cannot be made: {error.strerror}"
             raise JobFailed(what, fix="name another one") from error
-        self._start_conductor(port=0)
+        self._conductor = Conducting(
+            self.folder, self._settings, module=self._module, token=self._token
+        )
         self._start_nursery()
         return self
 
@@ -176,18 +126,17 @@ class Supervisor:
         traceback: TracebackType | None,
     ) -> None:
         if self._conductor is not None:
-            self._conductor.terminate()
-            _end(self._conductor)
+            self._conductor.end()
         if self._nursery is not None:
             assert self._nursery.stdin is not None
             with contextlib.suppress(BrokenPipeError):
                 self._nursery.stdin.close()
-            _end(self._nursery)
+            end(self._nursery)
 
     @property
     def address(self) -> str:
         """Where the conductor listens, as host:port."""
-        return self._address
+        return self._conductor.address if self._conductor is not None else ""
 
     @property
     def conductor_pid(self) -> int:
@@ -214,7 +163,7 @@ class Supervisor:
     @property
     def done(self) -> bool:
         """Whether all steps are committed."""
-        return self._conductor is not None and self._conductor.poll() == 0
+        return self._conductor is not None and self._conductor.status == 0
 
     @property
     def over(self) -> bool:
@@ -230,11 +179,11 @@ class Supervisor:
         """Look after all processes once, without waiting for anything."""
         happened = list(self._hear())
         assert self._conductor is not None
-        status = self._conductor.poll()
+        status = self._conductor.status
         if status == 0:
             return happened
         if status is not None:
-            happened.extend(self._revive_conductor(self._conductor, status))
+            happened.extend(self._conductor.revive(status, len(self.committed())))
         happened.extend(self._end_hung())
         if not self._all_committed():
             places = self._staffing.births(time.monotonic())
@@ -288,60 +237,6 @@ class Supervisor:
         told, self._news = self._news, []
         return told
 
-    def _start_conductor(self, *, port: int) -> None:
-        if port == 0:
-            self._write_settings(port)
-        self._conductor = subprocess.Popen(
-            [sys.executable, "-m", self._module, str(self.folder)],
-            stdout=subprocess.PIPE,
-            stdin=subprocess.DEVNULL,
-            text=True,
-            # Ctrl-C reaches whoever watches, who then lets workers end their step.
-            process_group=0,
-            env={**os.environ, TOKEN_VARIABLE: self._token},
-        )
-        assert self._conductor.stdout is not None
-        self._address = self._conductor.stdout.readline().strip()
-        if not self._address:
-            raise JobFailed("the conductor did not start", fix="see its message above")
-        if port == 0:
-            # Now, and not when it has died: by then there may be no space left on the disk.
-            self._write_settings(int(self._address.rpartition(":")[2]))
-
-    def _write_settings(self, port: int) -> None:
-        listening = Listening(self._settings, port=port)
-        path = self.folder / SETTINGS_FILE
-        try:
-            path.write_bytes(msgspec.json.encode(listening))
-        except OSError as error:
-            what = f"'{path}' cannot be written: {error.strerror}"
-            raise JobFailed(what, fix="free some space, or choose another folder") from error
-
-    def _revive_conductor(self, former: subprocess.Popen[str], status: int) -> Iterator[Happening]:
-        """Start it again, at once, or when its journal may be writable again."""
-        now, count = time.monotonic(), len(self.committed())
-        if status != UNWRITTEN:
-            what = f"the conductor ended ({status}) and is started again"
-            yield Happening(what, kind=Kind.CONDUCTOR)
-        elif self._full is None or self._full.committed < count:
-            self._full = _Full(count, since=now, retry_at=now + FULL_RETRY_SECONDS)
-            what = f"{self._unwritable()}: training waits, and goes on when it can be"
-            yield Happening(what, kind=Kind.DISK)
-        elif now > self._full.since + FULL_PATIENCE_SECONDS:
-            fix = "free some space and start the job again: it goes on from its newest checkpoint"
-            raise JobFailed(f"{self._unwritable()} for too long", fix=fix)
-        if status == UNWRITTEN and self._full is not None:
-            if now < self._full.retry_at:
-                return
-            self._full.retry_at = now + FULL_RETRY_SECONDS
-        _end(former)
-        self._start_conductor(port=int(self._address.rpartition(":")[2]))
-
-    def _unwritable(self) -> str:
-        free = shutil.disk_usage(self.folder).free
-        left = "no space is left" if free < SMALL_BYTES else "the disk does not take it"
-        return f"the journal '{self.folder / JOURNAL_FILE}' cannot be written: {left}"
-
     def _end_hung(self) -> Iterator[Happening]:
         """Kill those who were left behind and do not come back; others take their places."""
         self.committed()
@@ -382,7 +277,7 @@ class Supervisor:
         birth = Birth(
             name=name,
             entry=self._entry,
-            argument=self._argument(self._address, name),
+            argument=self._argument(self.address, name),
             log=str(self.folder / f"{name}.log"),
             environment={TOKEN_VARIABLE: self._token},
         )
@@ -452,13 +347,3 @@ class Supervisor:
 def _signal(pid: int, number: int) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, number)
-
-
-def _end(process: subprocess.Popen[str] | subprocess.Popen[bytes]) -> None:
-    try:
-        process.wait(timeout=END_SECONDS)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
-    if process.stdout is not None:
-        process.stdout.close()

@@ -1,0 +1,39 @@
+"""What happens to the processes of a job, beside what its journal tells."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from modelyard.errors import YardError
+
+
+class JobFailed(YardError):
+    """The job cannot go on."""
+
+
+class Kind(StrEnum):
+    """Of which sort something is that happened; what programs look at."""
+
+    STARTED = "started"
+    DIED = "died"
+    #: a worker hung and was ended
+    HUNG = "hung"
+    #: a member holds the others up
+    SLOW = "slow"
+    #: a place gets its next worker later
+    DELAYED = "delayed"
+    #: the job asks for another place
+    WANTED = "wanted"
+    CONDUCTOR = "conductor"
+    DISK = "disk"
+    NOTE = "note"
+
+
+@dataclass(frozen=True, slots=True)
+class Happening:
+    """Something worth telling: a worker was born or died, the conductor was started again."""
+
+    what: str
+    worker: str = ""
+    kind: Kind = Kind.NOTE
