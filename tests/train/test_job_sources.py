@@ -242,6 +242,7 @@ def test_all_mistakes_are_told_at_once(folder: Path) -> None:
         ({"data": "nowhere"}, "no such folder"),
         ({"data": ["prose"]}, "mapping"),
         ({"data": [{"folder": "prose", "weight": 0.0}]}, "more than 0"),
+        ({"data": "prose", "packing": True, "model": "t5"}, "leave 'packing' out"),
         ({"data": "prose", "from": "nowhere"}, "no such file or folder"),
         ({"data": "prose", "from": "prose"}, "there are no weights here"),
         ({"data": "prose", "model_options": {**GPT, "layers": -1}}, "layers"),
@@ -250,7 +251,10 @@ def test_all_mistakes_are_told_at_once(folder: Path) -> None:
     ],
 )
 def test_bad_input_is_explained(folder: Path, train: dict[str, object], said: str) -> None:
-    shape = {"model_options": GPT, **train}
-    job = write_job(folder, "bad", model="gpt", batch=4, steps=2, train=shape)
+    train = dict(train)
+    name = train.pop("model", "gpt")
+    usual = GPT if name == "gpt" else {"layers": 1, "hidden": 16, "heads": 2}
+    shape = {"model_options": usual, **train}
+    job = write_job(folder, "bad", model=name, batch=4, steps=2, train=shape)
     with pytest.raises(InputError, match=said):
         check(read_job(job), folder)

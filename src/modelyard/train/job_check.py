@@ -15,6 +15,7 @@ from modelyard.train.asynchronous.pace import pace
 from modelyard.train.data.sources import JobData
 from modelyard.train.job import asynchronous, together
 from modelyard.train.materials import batch_for, model_of, prepared
+from modelyard.train.models.batches import unpadded
 from modelyard.train.models.bert import Bert
 from modelyard.train.models.hugging_face import HuggingFace, Objective
 from modelyard.train.models.multitask import MultiTask, TaskKind
@@ -81,8 +82,15 @@ def _model(
     if any(True for _ in model.parameters()):
         _gather(found, lambda: optimizer_for(model, OptimiserSettings(name=train.optimizer.name)))
     if not found:
-        _gather(found, lambda: batch_for(model, data, np.arange(1, dtype=np.int64)))
+        _gather(found, lambda: _first_sample(model, train, data))
     problems.extend(found)
+
+
+def _first_sample(model: torch.nn.Module, train: TrainSpec, data: JobData) -> None:
+    """A model may refuse what it is given only when it sees it; padding comes in any sample."""
+    batch = batch_for(model, data, np.arange(1, dtype=np.int64))
+    if train.packing and not isinstance(model, MultiTask):
+        unpadded(batch, torch.ones(1, dtype=torch.int64))
 
 
 def _tokens(model: torch.nn.Module, data: JobData) -> list[Problem]:
@@ -128,6 +136,8 @@ def _counted(job: JobSpec, train: TrainSpec, data: JobData) -> list[Problem]:
         problems.append(Problem(what, fix))
     if train.precision is not Arithmetic.FP32:
         problems.append(Problem("Baum–Welch counts in float64", "leave 'precision' out"))
+    if train.parallel.places > 1:
+        problems.append(Problem("tables of Baum–Welch are not divided", "leave 'parallel' out"))
     if train.batch_scaling.per_worker:
         what = "rounds of Baum–Welch have steps of one size"
         problems.append(Problem(what, "leave 'batch_scaling' out"))
