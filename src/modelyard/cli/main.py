@@ -63,6 +63,7 @@ VERBS: Mapping[str, Verb] = {
     "cancel": Verb("modelyard.cli.wishes:cancel", "End jobs for good."),
     "scale": Verb("modelyard.cli.wishes:scale", "Change a job's devices or priority."),
     "nodes": Verb("modelyard.cli.nodes:nodes", "Show nodes; drain and return them."),
+    "tokens": Verb("modelyard.cli.tokens:tokens", "Say who may call the yard."),
     "plan": Verb("modelyard.cli.plan:plan", "Plan a training run: devices, time, cost, loss."),
     "simulate": Verb(
         "modelyard.cli.simulate:simulate", "Play a workload under one or more policies."

@@ -147,6 +147,14 @@ class Client:
         body = json.dumps({"user": user, "tenant": tenant, "role": role}).encode()
         return str(self._object("POST", "/v1/tokens", body=body)["token"])
 
+    def tokens(self) -> list[dict[str, Any]]:
+        found = self._object("GET", "/v1/tokens")["tokens"]
+        assert isinstance(found, list)
+        return found
+
+    def revoke_token(self, hint: str) -> int:
+        return int(self._object("DELETE", f"/v1/tokens/{_part(hint)}")["revoked"])
+
     def wait(self, job: str, *, seconds: float = 1e9) -> dict[str, Any]:
         """The job when it is over; `TimeoutError` when that takes longer."""
         until = time.monotonic() + seconds

@@ -51,6 +51,7 @@ def submission(
         model=spec.model or spec.name,
         kinds=spec.kinds,
         exclusive=spec.exclusive,
+        retries=spec.retries,
     )
     job = Job(
         facts=facts,

@@ -116,6 +116,13 @@ class JobSpec(BaseModel):
     duration: Seconds | None = Field(
         default=None, description="an estimate of the time it runs, for example 2h30m"
     )
+    retries: WholeNumber = Field(
+        default=0,
+        ge=0,
+        le=100,
+        description="how often it is started again after an error of its own; deaths by others' "
+        "hands do not count",
+    )
     train: TrainSpec | None = Field(
         default=None, description="how it is trained, for jobs without a command"
     )
