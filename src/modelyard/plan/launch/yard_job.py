@@ -40,11 +40,12 @@ def yard_job(plan: Plan, request: Request) -> LaunchSettings:
 
 
 def _comment(devices: int, kind: str, layout: Layout) -> list[str]:
+    some = f" ({layout.recompute_layers} blocks of a stage)" if layout.recompute_layers else ""
     return [
         f"# {devices} {kind}: tensor {layout.tensor}, pipeline {layout.pipeline}, context "
         f"{layout.context}, data {layout.data},",
         f"# micro-batch {layout.micro_batch} × {layout.accumulation}, sharding {layout.sharding}, "
-        f"recompute {layout.recompute}, {layout.precision}",
+        f"recompute {layout.recompute}{some}, {layout.precision}",
     ]
 
 
