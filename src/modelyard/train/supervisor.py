@@ -40,6 +40,7 @@ from modelyard.train.conductor.server import (
     JOURNAL_FILE,
     TOKEN_VARIABLE,
 )
+from modelyard.train.hangs import Hangs
 from modelyard.train.happenings import Happening, JobFailed, Kind
 from modelyard.train.nursery import Birth, Born, Died, read_log
 from modelyard.train.staffing import (
@@ -55,8 +56,6 @@ from modelyard.train.staffing import (
 CONDUCTOR = "modelyard.train.conductor.server"
 #: What the job wants of whoever has machines, one request a line.
 REQUESTS_FILE = "requests.jsonl"
-#: A worker that was left behind and has not come back after so many stalls is ended.
-HUNG_STALLS = 3.0
 POLL_SECONDS = 0.02
 #: How long members may take to tidy up when all steps are done: to keep what they have trained.
 FAREWELL_SECONDS = 600.0
@@ -95,8 +94,7 @@ class Supervisor:
         self._took_part: set[str] = set()
         #: those asked to leave, of whom fewer are wanted already
         self._asked: set[str] = set()
-        #: since when, and why, for workers that the others went on without
-        self._left_behind: dict[str, tuple[float, str]] = {}
+        self._hangs = Hangs(settings.stall_seconds)
         self._answers: deque[Born | Died] = deque()
         self._journal = JournalReader(folder / JOURNAL_FILE)
         self._committed: list[CommitLine] = []
@@ -220,10 +218,9 @@ class Supervisor:
                 self._took_part.update(entry.members)
             elif isinstance(entry, GenerationLine):
                 self._members = entry.members
-                for name in entry.members:
-                    self._left_behind.pop(name, None)
-            elif isinstance(entry, LeftBehindLine) and entry.worker in self._alive:
-                self._left_behind[entry.worker] = (time.monotonic(), entry.why)
+            # Names come again when a job is started again: what is told of others is not meant.
+            if not isinstance(entry, LeftBehindLine) or entry.worker in self._alive:
+                self._hangs.hear(entry, time.monotonic())
         return self._committed
 
     def validated(self) -> Sequence[ValidationLine]:
@@ -240,13 +237,11 @@ class Supervisor:
     def _end_hung(self) -> Iterator[Happening]:
         """Kill those who were left behind and do not come back; others take their places."""
         self.committed()
-        limit = time.monotonic() - HUNG_STALLS * self._settings.stall_seconds
-        for name, (since, why) in list(self._left_behind.items()):
-            if since < limit or name not in self._alive:
-                del self._left_behind[name]
-                if pid := self._alive.get(name):
-                    yield Happening(f"hangs ({why}) and is ended", name, Kind.HUNG)
-                    _signal(pid, signal.SIGKILL)
+        for name, why in self._hangs.hung(time.monotonic()).items():
+            self._hangs.forget(name)
+            if pid := self._alive.get(name):
+                yield Happening(f"hangs ({why}) and is ended", name, Kind.HUNG)
+                _signal(pid, signal.SIGKILL)
 
     def _all_committed(self) -> bool:
         return len(self.committed()) >= self._settings.steps
@@ -299,6 +294,7 @@ class Supervisor:
                         _signal(answer.pid, signal.SIGTERM)
                 continue
             self._alive.pop(answer.name, None)
+            self._hangs.forget(answer.name)
             yield from self._ended(answer.name, answer.status)
 
     def _ended(self, name: str, status: int) -> Iterator[Happening]:

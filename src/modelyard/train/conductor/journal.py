@@ -20,6 +20,7 @@ import msgspec
 
 from modelyard.errors import InputError
 from modelyard.train.conductor.machine import (
+    Arrived,
     Began,
     Committed,
     Fence,
@@ -84,6 +85,13 @@ class LeftBehindLine(msgspec.Struct, frozen=True, tag="left-behind", tag_field="
     at: float
 
 
+class CameLine(msgspec.Struct, frozen=True, tag="came", tag_field="kind"):
+    """A worker is there, for the first time or again."""
+
+    worker: str
+    at: float
+
+
 class NoteLine(msgspec.Struct, frozen=True, tag="note", tag_field="kind"):
     """What a worker wants people to know; training goes on."""
 
@@ -92,8 +100,10 @@ class NoteLine(msgspec.Struct, frozen=True, tag="note", tag_field="kind"):
     at: float
 
 
-Line = CommitLine | ValidationLine | BackLine | GenerationLine | LeftBehindLine | NoteLine
-Entry = Committed | Judged | Noted | RolledBack | Began | Fence
+Line = (
+    CommitLine | ValidationLine | BackLine | GenerationLine | LeftBehindLine | CameLine | NoteLine
+)
+Entry = Committed | Judged | Arrived | Noted | RolledBack | Began | Fence
 
 
 class Journal:
@@ -208,6 +218,8 @@ def _line(entry: Entry) -> Line:
         return GenerationLine(entry.generation, entry.members, entry.why, at)
     if isinstance(entry, Fence):
         return LeftBehindLine(entry.worker, entry.why, at)
+    if isinstance(entry, Arrived):
+        return CameLine(entry.worker, at)
     if isinstance(entry, Noted):
         return NoteLine(entry.worker, entry.text, at)
     if isinstance(entry, Judged):

@@ -214,6 +214,13 @@ class Judged:
 
 
 @dataclass(frozen=True, slots=True)
+class Arrived:
+    """To be written to the journal: a worker is there, for the first time or again."""
+
+    worker: str
+
+
+@dataclass(frozen=True, slots=True)
 class Noted:
     """To be written to the journal: something that people should know."""
 
@@ -254,7 +261,7 @@ class Finished:
     done: bool
 
 
-Instruction = Send | Committed | Judged | Noted | RolledBack | Began | Fence | Finished
+Instruction = Send | Committed | Judged | Arrived | Noted | RolledBack | Began | Fence | Finished
 
 
 @dataclass(slots=True)
@@ -330,6 +337,7 @@ class Machine:
 
     def _came(self, hello: Hello, now: float) -> Iterator[Instruction]:
         self._workers[hello.worker] = _Worker(self._judged(hello), heard=now, since=now)
+        yield Arrived(hello.worker)
         if self._waiting_since is None:
             self._waiting_since = now
         if not self._members:

@@ -22,6 +22,7 @@ import msgspec
 from modelyard.errors import InputError
 from modelyard.train.conductor.journal import Journal
 from modelyard.train.conductor.machine import (
+    Arrived,
     Began,
     Came,
     Committed,
@@ -164,7 +165,7 @@ class Server:
         if isinstance(instruction, Send):
             if (writer := self._writers.get(instruction.worker)) is not None:
                 writer.write(line(instruction.message))
-        elif isinstance(instruction, (Committed, Judged, Noted, RolledBack, Began)):
+        elif isinstance(instruction, (Committed, Judged, Arrived, Noted, RolledBack, Began)):
             self._journal.write(instruction)
         elif isinstance(instruction, Fence):
             self._journal.write(instruction)
