@@ -152,6 +152,20 @@ def test_a_killed_job_goes_on_as_if_it_had_not_been(folder: Path) -> None:
 
 
 @pytest.mark.slow
+def test_a_validation_in_which_somebody_dies_comes_again(folder: Path) -> None:
+    """The one before step 10 takes far longer than a step: that is when a worker is killed."""
+    job = a_job(
+        folder, steps=20, micro_batch=1, validate={"share": 0.5, "every": 5, "batches": 400}
+    )
+    run = yard_train(job, kill_at=10)
+    committed = commits(run)
+    every_sample_once(committed)
+    assert max(one.generation for one in committed) > 1
+    assert sorted(validations(run)) == [5, 10, 15, 20]
+    assert None not in validations(run).values()
+
+
+@pytest.mark.slow
 def test_validation_is_the_same_with_any_number_of_workers(folder: Path) -> None:
     found = []
     for workers, name in ((1, "one"), (2, "two")):
@@ -223,6 +237,7 @@ def test_a_script_is_not_promised_what_it_would_not_get(folder: Path) -> None:
         ),
         ({"optimizer": {"adaptive": {"patience": 3}}}, "write 'schedule: adaptive'"),
         ({"validate": {}, "aggregate": {"name": "downpour"}}, "no two of its workers"),
+        ({"validate": {}, "parallel": {"pipeline": 2}}, "does not go with a pipeline"),
         ({"validate": {"share": 0.1, "data": "data"}}, "keep one of them"),
         ({"validate": {"share": 1.5}}, "validate.share"),
         ({"validate": {"share": float("nan")}}, "validate.share"),

@@ -134,6 +134,9 @@ def wrong_combinations(train: TrainSpec) -> Iterator[Finding]:
         what = f"'validate' does not go with '{way}': no two of its workers have the same model"
         fix = "leave 'validate' out, or train with all-reduce or servers"
         yield Finding(("validate",), what, fix)
+    if train.validation is not None and train.parallel.pipeline > 1:
+        what = "'validate' does not go with a pipeline: its stages make no forward pass alone"
+        yield Finding(("validate",), what, "leave 'validate' out, or use 'fsdp' or 'tensor'")
 
 
 def beyond_scripts(train: TrainSpec) -> Iterator[Finding]:
