@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import stat
 import threading
@@ -295,6 +296,16 @@ def test_a_folder_that_cannot_be_used_is_refused_in_words(tmp_path: Path) -> Non
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match="cannot hold"):
         LocalEngine(tmp_path / "file" / "engine")
+
+
+def test_tasks_end_when_their_yard_is_removed(yard: Yard) -> None:
+    kept, yard.engine = yard.engine, LocalEngine(yard.folder / "removed")
+    name = yard.start("job", "setsid sleep 600 & sleep 600")
+    yard.until(lambda: len(yard.processes()) == 3)
+    everybody = [*yard.processes(), *yard.keepers(name)]
+    shutil.rmtree(yard.folder / "removed")
+    yard.engine = kept
+    yard.until(lambda: not any(alive(process) for process in everybody))
 
 
 def test_lost_state_is_an_error_and_not_an_empty_yard(tmp_path: Path) -> None:

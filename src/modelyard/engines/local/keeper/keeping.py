@@ -161,6 +161,9 @@ class Keeper:
 
     def _look(self) -> None:
         """Look for requests to end, and at the use of memory."""
+        if not os.path.exists(facts.CLAIM):
+            # Somebody removed the yard's folder: nobody could see or stop this task any more.
+            self._end_within(DEFAULT_GRACE_SECONDS)
         requests = {name for name in os.listdir(".") if name.startswith(facts.STOP)}
         for name in requests - self._seen_requests:
             self._end_within(int(name.removeprefix(facts.STOP)) / 1000)
@@ -203,6 +206,8 @@ class Keeper:
         for _ in range(EXIT_RETRIES):
             try:
                 facts.write(facts.EXIT, how)
+            except FileNotFoundError:
+                raise
             except OSError:
                 self._log.drop_oldest()
                 time.sleep(EXIT_RETRY_SECONDS)
