@@ -11,7 +11,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from modelyard.control.lifecycle.job import Job
 from modelyard.control.lifecycle.machine import Entry, Lifecycle, Outcome
-from modelyard.control.lifecycle.states import OVER, Reason, State
+from modelyard.control.lifecycle.states import Reason, State
 from modelyard.control.store.lease import hold
 from modelyard.control.store.records import job_of, job_text, node_of, node_text
 from modelyard.control.store.tables import entries, jobs, nodes
@@ -63,7 +63,7 @@ class Store:
 
     def load(self) -> Lifecycle:
         """Everything that is not over."""
-        unfinished = select(jobs.c.record).where(jobs.c.state.not_in(OVER))
+        unfinished = select(jobs.c.record).where(jobs.c.ended.is_(None))
         with self.database.connect().execution_options(reads=True) as connection:
             found = connection.execute(unfinished.order_by(jobs.c.submitted, jobs.c.id))
             records = [job_of(text) for (text,) in found]
@@ -96,10 +96,10 @@ class Store:
         """Jobs that are not over, or all of them; the newest first."""
         asked = select(jobs)
         if not over:
-            asked = asked.where(jobs.c.state.not_in(OVER))
+            asked = asked.where(jobs.c.ended.is_(None))
         if tenant is not None:
             asked = asked.where(jobs.c.tenant == tenant)
-        asked = asked.order_by(jobs.c.submitted.desc(), jobs.c.id).limit(most).offset(skip)
+        asked = asked.order_by(jobs.c.submitted.desc(), jobs.c.id.desc()).limit(most).offset(skip)
         return [_kept(row) for row in self._read(asked)]
 
     def counts(self, *, tenant: str | None = None) -> dict[State, int]:

@@ -36,8 +36,17 @@ jobs = Table(
     #: what people wrote, as JSON
     Column("spec", Text, nullable=False),
 )
-Index("jobs_by_state", jobs.c.state, jobs.c.submitted)
-Index("jobs_by_tenant", jobs.c.tenant, jobs.c.submitted)
+Index("jobs_by_state", jobs.c.state)
+Index("jobs_by_submission", jobs.c.submitted, jobs.c.id)
+Index("jobs_by_tenant", jobs.c.tenant, jobs.c.submitted, jobs.c.id)
+# Few of all jobs there ever were are not over.
+Index(
+    "jobs_not_over",
+    jobs.c.submitted,
+    jobs.c.id,
+    sqlite_where=jobs.c.ended.is_(None),
+    postgresql_where=jobs.c.ended.is_(None),
+)
 
 nodes = Table(
     "nodes",

@@ -25,8 +25,17 @@ def upgrade() -> None:
         sa.Column("record", sa.Text, nullable=False),
         sa.Column("spec", sa.Text, nullable=False),
     )
-    op.create_index("jobs_by_state", "jobs", ["state", "submitted"])
-    op.create_index("jobs_by_tenant", "jobs", ["tenant", "submitted"])
+    op.create_index("jobs_by_state", "jobs", ["state"])
+    op.create_index("jobs_by_submission", "jobs", ["submitted", "id"])
+    op.create_index("jobs_by_tenant", "jobs", ["tenant", "submitted", "id"])
+    unfinished = sa.text("ended IS NULL")
+    op.create_index(
+        "jobs_not_over",
+        "jobs",
+        ["submitted", "id"],
+        sqlite_where=unfinished,
+        postgresql_where=unfinished,
+    )
     op.create_table(
         "nodes",
         sa.Column("name", sa.String(200), primary_key=True),
