@@ -190,7 +190,7 @@ def test_wrong_settings_are_refused(given: dict[str, object], words: str) -> Non
 
 def test_a_model_without_gradients_is_refused() -> None:
     with pytest.raises(InputError, match="no parameter that wants a gradient"):
-        optimizer_for(build("hidden-markov", {"vocab": 5}), OptimiserSettings())
+        optimizer_for(torch.nn.Linear(2, 2).requires_grad_(False), OptimiserSettings())
     assert settings_from({"name": "lamb", "beta2": 0.999}).beta2 == 0.999
 
 

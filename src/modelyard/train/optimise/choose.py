@@ -58,7 +58,7 @@ def optimizer_for(model: nn.Module, settings: OptimiserSettings) -> torch.optim.
     if not groups:
         raise InputError(
             "the model has no parameter that wants a gradient",
-            fix="a hidden-Markov model is trained by counts; others need 'requires_grad'",
+            fix="leave 'requires_grad' on for those that should learn",
         )
     return _MAKERS[settings.name](groups, settings)
 
