@@ -17,10 +17,12 @@ from modelyard.spec.platform import platform
 from modelyard.spec.tuning import Method, Tuning
 from modelyard.speed.physical.coefficients import from_text, prior, to_text
 from modelyard.speed.physical.columns import Columns, LayoutColumns
+from modelyard.speed.physical.families import STYLE_CODE, Style
 from modelyard.speed.physical.fitting import fit, refit
 from modelyard.speed.physical.shipped import shipped
 from modelyard.speed.physical.steps import step_times
 from modelyard.speed.physical.terms import PARAMETERS, TERM_NAMES
+from modelyard.speed.physical.traffic import traffic_of
 from modelyard.speed.physical.work import work_of
 
 
@@ -184,6 +186,90 @@ def test_gpt_175b_on_1024_devices_is_near_what_was_measured() -> None:
     estimate = step_times(columns(layout, model=model, devices=1536), shipped())
     assert estimate.seconds[0] == pytest.approx(20.83, rel=0.15)
     assert estimate.low[0] < 20.83 < estimate.high[0]
+
+
+def styled(style: Style, layout: Layout, model: Model | None = None, kind: str = "A100") -> Columns:
+    return replace(columns(layout, model=model, kind=kind), style=np.asarray(STYLE_CODE[style]))
+
+
+def test_the_makers_attention_kernel_is_the_fastest() -> None:
+    for kind in ("A100", "H100"):
+        others = [
+            float(work_of(styled(style, Layout(data=64), kind=kind)).attention[0])
+            for style in (Style.UNKNOWN, Style.FUSED, Style.EAGER)
+        ]
+        tuned = float(work_of(styled(Style.TUNED, Layout(data=64), kind=kind)).attention[0])
+        assert min(others) > 1.3 * tuned
+
+
+def test_heads_that_tensor_cores_cannot_take_slow_scores_down() -> None:
+    # BLOOM's sweep: hidden 13,824 with 128 heads of 108 against 64 heads of 216.
+    odd = replace(gpt(hidden=13_824), heads=128, kv_heads=128, head_size=108, value_size=108)
+    even = replace(odd, heads=64, kv_heads=64, head_size=216, value_size=216)
+    layout = Layout(tensor=8, data=8, flash=False)
+    slow, fast = (work_of(columns(layout, model=model)) for model in (odd, even))
+    assert slow.score_products[0] == pytest.approx(5.0 * fast.score_products[0])
+    assert slow.matmul[0] == pytest.approx(fast.matmul[0])
+    kernel = replace(layout, flash=True)
+    assert work_of(columns(kernel, model=odd)).attention[0] == pytest.approx(
+        float(work_of(columns(kernel, model=even)).attention[0])
+    )
+
+
+def test_scores_in_numbers_that_the_softmax_kernel_does_not_take_move_twice() -> None:
+    model = replace(gpt(hidden=2048), heads=16, kv_heads=16)
+    one, two = (
+        work_of(styled(Style.EAGER, Layout(tensor=8, data=8, micro_batch=size, flash=False), model))
+        for size in (1, 2)
+    )
+    assert one.scores[0] == pytest.approx(float(two.scores[0]))
+    assert one.launches[0] > two.launches[0]
+
+
+def test_losses_in_single_operations_move_more_than_fused_ones() -> None:
+    eager, tuned = (
+        float(work_of(styled(style, Layout(data=64))).logits[0])
+        for style in (Style.EAGER, Style.TUNED)
+    )
+    assert eager == pytest.approx(3.5 * tuned)
+
+
+def test_interleaved_stages_hide_most_of_their_hand_over() -> None:
+    plain, chunks = (
+        traffic_of(some, work_of(some))
+        for some in (
+            columns(Layout(pipeline=8, data=8, virtual=virtual, accumulation=16))
+            for virtual in (1, 2)
+        )
+    )
+    # Twice as many messages, of which a quarter is not hidden.
+    assert chunks.pipeline[0] == pytest.approx(0.5 * plain.pipeline[0])
+
+
+@given(
+    st.sampled_from((2, 4, 8, 16, 32, 64)),
+    st.integers(min_value=1, max_value=8),
+)
+def test_a_token_is_sent_to_each_node_at_most_once(group: int, used: int) -> None:
+    model = replace(gpt(), experts=64, experts_per_token=used, expert_ffn=2048, dense_layers=0)
+    some = columns(Layout(data=64, expert=group), model=model)
+    work = work_of(some)
+    traffic = traffic_of(some, work)
+    nodes = max(1.0, group / 8)
+    once = work.tokens * 4096 * 2.0 * 4.0 * 32 / some.across_bandwidth
+    assert traffic.micro_expert_across[0] <= once[0] * (nodes - 1.0) * (1 + 1e-9)
+    assert traffic.micro_expert_across[0] <= once[0] * used
+    assert (traffic.micro_expert_across[0] > 0.0) == (group > 8)
+
+
+def test_runs_that_agree_narrow_the_scatter_and_wild_ones_widen_it() -> None:
+    before = shipped()
+    some = columns(*[Layout(data=64, accumulation=count) for count in (1, 2, 4, 8, 16, 32)])
+    seconds = step_times(some, before).seconds
+    signs = np.array([1, -1, -1, 1, 1, -1])
+    calm = refit(before, some, seconds * np.exp(0.002 * signs))
+    wild = refit(before, some, seconds * np.exp(0.3 * signs))
+    assert calm.residual_sigma < before.residual_sigma < wild.residual_sigma
 
 
 def test_a_few_rows_of_a_cluster_teach_its_factor() -> None:

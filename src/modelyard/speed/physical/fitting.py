@@ -33,6 +33,9 @@ STUDENT_DEGREES = 4.0
 #: rows of one source that count in full; of more, only a power, since they repeat each other
 FULL_ROWS = 20.0
 CROWD_POWER = 0.8
+#: spread of the clusters' own intercepts in a fit of many; less than clusters really differ by, so
+#: that what many of them share ends in the factors and not in what is forgotten
+INTERCEPT_SIGMA = 0.03
 #: spread of models around their cluster's factors, when few rows are learnt from
 KIND_SIGMA = 0.05
 EXPERT_KIND_SIGMA = 0.2
@@ -44,7 +47,7 @@ SCATTERS = ((0.5, 0.3), (1.0, 0.4), (1.75, 0.3))
 KIND_SHARE = 0.5
 #: clusters are usual or unusual: standard deviation of the logarithm of how much more or less the
 #: variance of a cluster's factors is than what is believed of all
-UNUSUAL_LOG_SIGMA = 2.0
+UNUSUAL_LOG_SIGMA = 2.5
 _SCALES = 5
 #: standard deviations that the scales reach to both sides
 _SCALE_REACH = 2.2
@@ -106,7 +109,7 @@ def fit(
     own[np.arange(seconds.size), place] = 1.0
     size = beliefs.mean.size - 1  # the shared cluster factor is replaced by one for each cluster
     variances = np.concatenate(
-        [np.diag(beliefs.covariance)[:-1], np.full(names.size, cluster_sigma**2)]
+        [np.diag(beliefs.covariance)[:-1], np.full(names.size, INTERCEPT_SIGMA**2)]
     )
     centre = np.concatenate([beliefs.mean[:-1], np.zeros(names.size)])
     values = centre.copy()
