@@ -61,6 +61,9 @@ class SimulatedEngine:
     ran: set[TaskName] = field(default_factory=set)
     wrong: list[str] = field(default_factory=list)
 
+    def lead(self, *, term: int) -> None:
+        self._fence(term)
+
     def start(self, task: Task, *, term: int) -> None:
         self._fence(term)
         if task.name in self.tasks or task.name.attempt <= self.over.get(task.name.job, 0):
@@ -149,6 +152,9 @@ class Wire:
 
     world: World
     engine: SimulatedEngine
+
+    def lead(self, *, term: int) -> None:
+        self.engine.lead(term=term)
 
     def start(self, task: Task, *, term: int) -> None:
         self._send(lambda: self.engine.start(task, term=term))

@@ -195,6 +195,7 @@ class Leading:
             log.warning("the lease could not be given back; it ends by itself")
 
     def _lead(self, term: int) -> None:
+        self._engine.lead(term=term)
         lifecycle, ledger = self._store.load(), _Ledger(self._store)
         self.lifecycle, self.decide = lifecycle, self._deciding()
         loop = Loop(

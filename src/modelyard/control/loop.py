@@ -8,6 +8,7 @@ them. A server that is killed anywhere in a round leaves work that the next roun
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -15,8 +16,10 @@ from typing import Protocol
 from modelyard.control.lifecycle.events import Decided, Event, TaskRefused
 from modelyard.control.lifecycle.job import Job, Slot
 from modelyard.control.lifecycle.machine import Lifecycle, Outcome
-from modelyard.control.lifecycle.reconcile import Forget, Start, Stop, differences, observe
-from modelyard.engines.interface import CannotStart, Engine, Task, TaskName
+from modelyard.control.lifecycle.reconcile import Forget, Order, Start, Stop, differences, observe
+from modelyard.engines.interface import CannotStart, Engine, Task, TaskName, Unavailable
+
+log = logging.getLogger(__name__)
 
 
 class Ledger(Protocol):
@@ -89,17 +92,23 @@ class Loop:
         reports = {report.name: report for report in self.engine.reports()}
         refused = []
         for order in differences(list(self.lifecycle.active.values()), reports, now):
-            match order:
-                case Start(job, slot, task):
-                    try:
-                        self.engine.start(self.recipe(job, slot, task), term=self.term)
-                    except CannotStart as error:
-                        refused.append(TaskRefused(now, task, str(error)))
-                case Stop(task):
-                    self.engine.stop(task, grace_seconds=self.grace_seconds, term=self.term)
-                case Forget(task):
-                    self.engine.forget(task, term=self.term)
+            try:
+                self._carry_out(order)
+            except CannotStart as error:
+                refused.append(TaskRefused(now, order.task, str(error)))
+            except Unavailable as error:
+                # It is asked again in the next round, for as long as it is wanted.
+                log.warning("%s: %s", order.task, error)
         self.note(refused)
+
+    def _carry_out(self, order: Order) -> None:
+        match order:
+            case Start(job, slot, task):
+                self.engine.start(self.recipe(job, slot, task), term=self.term)
+            case Stop(task):
+                self.engine.stop(task, grace_seconds=self.grace_seconds, term=self.term)
+            case Forget(task):
+                self.engine.forget(task, term=self.term)
 
     def round(self, now: float) -> None:
         """Everything once."""
