@@ -19,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 
@@ -29,9 +29,9 @@ import yaml
 
 from modelyard.errors import InputError
 from modelyard.spec.job import read_job
-from modelyard.train.conductor.machine import Settings
 from modelyard.train.job_check import check
 from modelyard.train.post import Post
+from modelyard.train.setting_out import settings_of
 from modelyard.train.supervisor import Supervisor
 from promises import Promise, listed, told
 from table import Table, write_section
@@ -126,28 +126,23 @@ def measure(pair: Pair, path: Path, count: int, scratch: Path) -> Measured:
 def ours(pair: Pair, path: Path, folder: Path) -> Iterator[tuple[Contender, psutil.Process]]:
     board = folder.with_suffix(".board")
     os.environ[BOARD_VARIABLE] = str(board)
-    settings = Settings(
-        batch=SAMPLES * pair.processes,
-        steps=ENOUGH_STEPS,
-        fewest=pair.processes,
-        most=pair.processes,
-        stall_seconds=PATIENCE_SECONDS,
-    )
-    usual = Settings(batch=1, steps=1).beat_seconds
+    checkpoints = str(folder / "checkpoints")
+    wanted = settings_of(read_job(path), checkpoints=checkpoints, workers=pair.processes)
+    settings = replace(wanted, fewest=wanted.most, stall_seconds=PATIENCE_SECONDS)
     supervisor = Supervisor(
         folder,
         settings,
-        workers=pair.processes,
+        workers=settings.most,
         entry="training_job:work",
         argument=lambda address, worker: msgspec.json.encode(
             Post(
                 job=str(path),
                 worker=worker,
                 address=address,
-                beat_seconds=usual,
+                beat_seconds=wanted.beat_seconds,
                 threads=1,
                 steps=ENOUGH_STEPS,
-                checkpoints=str(folder / "checkpoints"),
+                checkpoints=checkpoints,
             )
         ).decode(),
     )

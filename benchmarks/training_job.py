@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
 
-from modelyard.train.job import work as work_as_usual
+from modelyard.spec.job import read_job
 from modelyard.train.post import Post
 from modelyard.train.run import Run, Step
+from modelyard.train.setting_out import worker_of
 from turns import Player
 
 #: in the environment: the board, and the steps of a turn
@@ -25,13 +27,15 @@ def work(text: str) -> None:
     """One worker."""
     post = msgspec.json.decode(text, type=Post)
     # Nobody dies here, so names are as good as ranks.
-    mine = player(int(post.worker.rpartition("-")[2]))
+    number = int(post.worker.rpartition("-")[2])
     usual_steps = Run.steps
 
     def steps(run: Run) -> Iterator[Step]:
+        mine = player(number * run.inside.places + run.inside.place)
         for step in usual_steps(run):
             mine.step()
             yield step
 
     Run.steps = steps
-    work_as_usual(text)
+    module, _, function = worker_of(read_job(post.job)).partition(":")
+    getattr(importlib.import_module(module), function)(text)
