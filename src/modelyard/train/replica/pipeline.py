@@ -26,6 +26,8 @@ from modelyard.train.replica.places import Division, Place
 
 #: the parameter that tied models have at both ends
 TIED = "tokens.weight"
+#: around forward passes: the arithmetic that a job wants
+Narrowed = Callable[[], torch.autocast]
 
 
 class Stage(nn.Module):
@@ -38,6 +40,7 @@ class Stage(nn.Module):
         # In a tuple: its parameters are those of this module's parts.
         self._model = (model,)
         self._narrowed = narrowed
+        self.spec = model.spec
         self.first, self.last = first, last
         self.blocks = nn.ModuleList(model.blocks[layer] for layer in layers)
         if first:
@@ -54,9 +57,6 @@ class Stage(nn.Module):
                 x = model.embed(x)
             x = model.through_blocks(x, self.blocks)
             return model.head(x) if self.last else x
-
-
-Narrowed = Callable[[], torch.autocast]
 
 
 def tied(model: Gpt) -> bool:
@@ -186,8 +186,8 @@ class Pipeline:
                 index,
                 division.stages,
                 torch.device("cpu"),
-                input_args=self._between(tokens=stage.first),
-                output_args=self._scores(stage) if stage.last else self._between(tokens=False),
+                input_args=self._tokens() if stage.first else self._vectors(stage.spec.hidden),
+                output_args=self._vectors(stage.spec.vocab if stage.last else stage.spec.hidden),
                 group=self._group,
             )
             for index, stage in zip(self._place.stages, self._stages, strict=True)
@@ -196,24 +196,12 @@ class Pipeline:
             return ScheduleInterleaved1F1B(stages, count, self._loss, scale_grads=False)
         return Schedule1F1B(stages[0], count, self._loss, scale_grads=False)
 
-    def _between(self, *, tokens: bool) -> torch.Tensor:
-        if tokens:
-            return torch.empty(self._rows, self._length, dtype=torch.int64, device="meta")
-        width = self._stages[0]._model[0].spec.hidden
-        return torch.empty(
-            self._rows, self._length, width, dtype=self._hidden, device="meta", requires_grad=True
-        )
+    def _tokens(self) -> torch.Tensor:
+        return torch.empty(self._rows, self._length, dtype=torch.int64, device="meta")
 
-    def _scores(self, stage: Stage) -> torch.Tensor:
-        (model,) = stage._model
-        return torch.empty(
-            self._rows,
-            self._length,
-            model.spec.vocab,
-            dtype=self._hidden,
-            device="meta",
-            requires_grad=True,
-        )
+    def _vectors(self, width: int) -> torch.Tensor:
+        shape = (self._rows, self._length, width)
+        return torch.empty(shape, dtype=self._hidden, device="meta", requires_grad=True)
 
     def _loss(self, scores: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         """The mean over a micro-batch's tokens, weighted by the rows in it that count."""

@@ -177,18 +177,13 @@ class Relay:
     # The side of the places.
 
     async def _hear_place(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        hello = from_worker(await reader.readline())
-        right = isinstance(hello, Hello) and hmac.compare_digest(
-            hello.token.encode(), self._token.encode()
-        )
-        if not isinstance(hello, Hello) or not right:
+        place = await self._welcomed(reader, writer)
+        if place is None:
+            # Nobody of ours.
             writer.close()
             return
-        place = int(hello.worker.rpartition(PLACE_MARK)[2])
-        self._writers[place], self._hellos[place] = writer, hello
-        if len(self._hellos) == self._places:
-            self._complete.set()
-        with contextlib.suppress(OSError, asyncio.IncompleteReadError):
+        # A line that makes no sense is a place that is out of its mind: it is lost as well.
+        with contextlib.suppress(OSError, ValueError, msgspec.DecodeError):
             while text := await reader.readline():
                 if self._writers.get(place) is not writer:
                     return
@@ -196,6 +191,24 @@ class Relay:
         if self._writers.get(place) is writer and not self._over:
             # A place is gone, and with it what only it knew.
             os._exit(1)
+
+    async def _welcomed(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> int | None:
+        """The place that says hello, if it is one of this replica."""
+        try:
+            hello = from_worker(await reader.readline())
+        except (OSError, ValueError, msgspec.DecodeError):
+            return None
+        if not isinstance(hello, Hello) or not hmac.compare_digest(
+            hello.token.encode(), self._token.encode()
+        ):
+            return None
+        place = int(hello.worker.rpartition(PLACE_MARK)[2])
+        self._writers[place], self._hellos[place] = writer, hello
+        if len(self._hellos) == self._places:
+            self._complete.set()
+        return place
 
     def _heard(self, place: int, message: FromWorker) -> None:
         answer = self._chorus.hear(place, message)
@@ -210,7 +223,7 @@ class Relay:
         hellos = [self._hellos[place] for place in range(self._places)]
         writer.write(line(one_hello(hellos, self._worker, self._store_port)))
         self._chorus, self._upstream = Chorus(self._places), writer
-        with contextlib.suppress(OSError, asyncio.IncompleteReadError, msgspec.DecodeError):
+        with contextlib.suppress(OSError, ValueError, msgspec.DecodeError):
             while text := await reader.readline():
                 message = from_conductor(text)
                 self._over = self._over or _is_end(message)
