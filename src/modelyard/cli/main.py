@@ -64,6 +64,8 @@ VERBS: Mapping[str, Verb] = {
     "scale": Verb("modelyard.cli.wishes:scale", "Change a job's devices or priority."),
     "nodes": Verb("modelyard.cli.nodes:nodes", "Show nodes; drain and return them."),
     "tokens": Verb("modelyard.cli.tokens:tokens", "Say who may call the yard."),
+    "backup": Verb("modelyard.cli.backup:backup", "Back the yard up; check what there is."),
+    "restore": Verb("modelyard.cli.backup:restore", "Make a yard of a backup."),
     "plan": Verb("modelyard.cli.plan:plan", "Plan a training run: devices, time, cost, loss."),
     "simulate": Verb(
         "modelyard.cli.simulate:simulate", "Play a workload under one or more policies."

@@ -16,6 +16,7 @@ from modelyard.cli.output import output_option, print_json
 from modelyard.errors import InputError, YardError
 
 if TYPE_CHECKING:
+    from modelyard.control.backup.schedule import BackupPlan
     from modelyard.control.client import Client
 
 #: how long a server may take to answer, and to end
@@ -50,6 +51,24 @@ LOG_FILE = "server.log"
 )
 @click.option("--database", help="postgresql://… where several servers share a yard.")
 @click.option("--round", "round_text", default="5s", show_default=True, help="Between decisions.")
+@click.option(
+    "--backup", "backup_to", metavar="PLACE", help="A folder or s3://…: back the yard up there."
+)
+@click.option(
+    "--backup-every", default="1h", show_default=True, help="Between backups; drills are daily."
+)
+@click.option(
+    "--backup-keep", type=int, default=24, show_default=True, help="The newest that are kept."
+)
+@click.option(
+    "--backup-days", type=int, default=14, show_default=True, help="Days of which one is kept."
+)
+@click.option("--backup-checkpoints", is_flag=True, help="Back runs' newest checkpoints up too.")
+@click.option(
+    "--backup-key-file",
+    type=click.Path(path_type=Path),
+    help="Encrypt backups with the passphrase in this file, or in YARD_BACKUP_PASSPHRASE.",
+)
 @click.option("--foreground", is_flag=True, help="Serve here until Ctrl-C.")
 @output_option
 def up(foreground: bool, folder: Path | None, output: str, **options: Any) -> None:
@@ -122,9 +141,15 @@ def _start(place: Path, client: Client, options: dict[str, Any]) -> dict[str, An
         ("name", "--name"),
         ("database", "--database"),
         ("round_text", "--round"),
+        ("backup_to", "--backup"),
+        ("backup_every", "--backup-every"),
+        ("backup_keep", "--backup-keep"),
+        ("backup_days", "--backup-days"),
+        ("backup_key_file", "--backup-key-file"),
     ):
         if options[name] is not None:
             words += [option, str(options[name])]
+    words += ["--backup-checkpoints"] if options["backup_checkpoints"] else []
     log = place / LOG_FILE
     with log.open("ab") as output:
         start = output.tell()
@@ -161,6 +186,7 @@ def _serve(
     name: str,
     database: str | None,
     round_text: str,
+    **backup_options: Any,
 ) -> None:
     import logging
 
@@ -187,8 +213,35 @@ def _serve(
         port=int(port),
         database=database,
         round_seconds=parse_duration(round_text),
+        backup=_backup_plan(**backup_options),
     )
     YardServer(settings).run()
+
+
+def _backup_plan(
+    *,
+    backup_to: str | None,
+    backup_every: str,
+    backup_keep: int,
+    backup_days: int,
+    backup_checkpoints: bool,
+    backup_key_file: Path | None,
+) -> BackupPlan | None:
+    from modelyard.control.backup.cipher import passphrase_from
+    from modelyard.control.backup.place import Place
+    from modelyard.control.backup.retention import Keep
+    from modelyard.control.backup.schedule import BackupPlan
+    from modelyard.units import parse_duration
+
+    if backup_to is None:
+        return None
+    return BackupPlan(
+        place=Place(backup_to),
+        every_seconds=parse_duration(backup_every),
+        keep=Keep(last=backup_keep, days=backup_days),
+        checkpoints=backup_checkpoints,
+        passphrase=passphrase_from(backup_key_file),
+    )
 
 
 def _status(client: Client) -> dict[str, Any] | None:

@@ -19,10 +19,11 @@ from sqlalchemy import Engine as Database
 from modelyard.control.api.app import application
 from modelyard.control.api.jobs import Jobs
 from modelyard.control.api.yard import Yard
+from modelyard.control.backup.schedule import BackupPlan, Schedule
 from modelyard.control.deciding import Scheduler
 from modelyard.control.knowledge import LiveKnowledge
 from modelyard.control.leading import PACE, Leading, Pace
-from modelyard.control.lifecycle.events import Event, NodeSeen, Progressed
+from modelyard.control.lifecycle.events import Event, NodeSeen, Noted, Progressed
 from modelyard.control.lifecycle.job import Job
 from modelyard.control.lifecycle.machine import Lifecycle
 from modelyard.control.lifecycle.node import NodeRecord
@@ -45,6 +46,8 @@ log = logging.getLogger(__name__)
 TOKEN_FILE, SECRET_FILE = "admin.token", "secret"
 #: where clients find the servers of a yard on this machine: each in a file with its address
 SERVERS = "servers"
+#: how long the thread of backups waits for its line in the log
+TOLD_SECONDS = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +68,8 @@ class ServerSettings:
     round_seconds: float = 5.0
     grace_seconds: float = 30.0
     pace: Pace = PACE
+    #: what is backed up where and how often; none when nobody wants that
+    backup: BackupPlan | None = None
 
 
 class YardServer:
@@ -95,6 +100,7 @@ class YardServer:
             pace=settings.pace,
             grace_seconds=settings.grace_seconds,
         )
+        self._backups = self._schedule(settings.backup) if settings.backup else None
 
     def run(self) -> None:
         """Serve until somebody ends the process; running jobs do not notice that."""
@@ -109,16 +115,34 @@ class YardServer:
             self.settings.cluster,
             lambda: self._scheduler,
         )
-        app = application(jobs, Yard(self._store, self.leading))
+        app = application(jobs, Yard(self._store, self.leading, self._backups))
         config = uvicorn.Config(app, log_level="warning", access_log=False, lifespan="off")
         self.leading.start()
+        if self._backups is not None:
+            self._backups.start()
         try:
             uvicorn.Server(config).run(sockets=[self._socket])
         finally:
+            if self._backups is not None:
+                self._backups.stop()
             self.leading.stop()
             self._database.dispose()
             found.unlink(missing_ok=True)
             os.close(self._alone)
+
+    def _schedule(self, plan: BackupPlan) -> Schedule:
+        def tell(what: str) -> None:
+            event = Noted(self.leading.now, what)
+            self.leading.ask(lambda *_: [event]).result(timeout=TOLD_SECONDS)
+
+        return Schedule(
+            plan,
+            database=self._database,
+            folder=self.settings.folder,
+            leads=lambda: self.leading.leads,
+            clock=lambda: self.leading.now,
+            tell=tell,
+        )
 
     def _deciding(self) -> Decide:
         """A scheduler of what is known when this server begins to lead."""

@@ -7,7 +7,6 @@ merges them into the manifest.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -17,6 +16,7 @@ from typing import Annotated, Literal
 from pydantic import Field, TypeAdapter, ValidationError
 
 from modelyard.keep.problems import Damaged
+from modelyard.keep.sealing import seal, unseal
 from modelyard.keep.slices import ITEM_BYTES, Box, Shape, fills
 from modelyard.keep.tree import merge
 
@@ -24,11 +24,6 @@ from modelyard.keep.tree import merge
 CHUNK_BYTES = 4 << 20
 
 Count = Annotated[int, Field(ge=0, lt=2**63)]
-
-_BEFORE = b'{"sha256":"'
-_BETWEEN = b'","manifest":'
-_AFTER = b"}\n"
-_DIGEST = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,17 +91,13 @@ class Manifest:
 def sealed(manifest: Manifest) -> bytes:
     """A manifest as JSON, with the hash of it in front."""
     body = json.dumps(asdict(manifest), separators=(",", ":"), allow_nan=False).encode()
-    digest = hashlib.sha256(body).hexdigest().encode()
-    return b"".join((_BEFORE, digest, _BETWEEN, body, _AFTER))
+    return seal(body)
 
 
 def opened(data: bytes, *, where: str) -> Manifest:
     """The manifest that was sealed; `Damaged` when a single byte of it has changed."""
-    start = len(_BEFORE) + _DIGEST + len(_BETWEEN)
-    digest, body = data[len(_BEFORE) : len(_BEFORE) + _DIGEST], data[start : -len(_AFTER)]
-    rest = (data[: len(_BEFORE)], data[start - len(_BETWEEN) : start], data[-len(_AFTER) :])
-    whole = rest == (_BEFORE, _BETWEEN, _AFTER)
-    if not whole or hashlib.sha256(body).hexdigest().encode() != digest:
+    body = unseal(data)
+    if body is None:
         raise _damaged(where, "its hash does not fit")
     try:
         manifest = _adapter().validate_json(body)

@@ -6,7 +6,7 @@ import asyncio
 import json
 from collections import Counter
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
@@ -14,6 +14,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response, Strea
 
 from modelyard.control.api.calls import Call, Refused
 from modelyard.control.api.shapes import line_shape, node_shape
+from modelyard.control.backup.schedule import Schedule
 from modelyard.control.leading import Leading
 from modelyard.control.lifecycle.events import NodeTurned
 from modelyard.control.lifecycle.machine import Lifecycle
@@ -35,11 +36,14 @@ class Yard:
 
     store: Store
     leading: Leading
+    #: of this server, where it makes backups
+    backups: Schedule | None = None
 
     async def status(self, call: Call) -> Response:
         """GET: who leads, and how many jobs are where."""
         found = await run_in_threadpool(leader, self.store.database)
         counts = await run_in_threadpool(lambda: self.store.counts(tenant=call.caller.scope))
+        seen = self.backups.condition if self.backups and call.caller.role is Role.ADMIN else None
         return JSONResponse(
             {
                 "leads": self.leading.leads,
@@ -49,6 +53,7 @@ class Yard:
                 "tenant": call.caller.tenant,
                 "role": call.caller.role,
                 "jobs": counts,
+                "backup": asdict(seen) if seen else None,
             }
         )
 

@@ -121,6 +121,14 @@ class DeviceTurned:
     why: str
 
 
+@dataclass(frozen=True, slots=True)
+class Noted:
+    """Something about the yard itself that people should find in its log."""
+
+    at: float
+    what: str
+
+
 Event = (
     Submitted
     | Decided
@@ -133,4 +141,5 @@ Event = (
     | NodeSeen
     | NodeTurned
     | DeviceTurned
+    | Noted
 )

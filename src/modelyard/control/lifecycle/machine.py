@@ -18,6 +18,7 @@ from modelyard.control.lifecycle.events import (
     Event,
     NodeSeen,
     NodeTurned,
+    Noted,
     Progressed,
     Rescoped,
     Submitted,
@@ -330,6 +331,12 @@ class Lifecycle:
                 what = f"stopped: {reason} ({node.name})"
                 results.append(_stopped(job, at, _LATER[reason], what))
         return _joined(results)
+
+    # The yard itself.
+
+    @handle.register
+    def _(self, event: Noted) -> Outcome:
+        return Outcome(entries=(Entry(at=event.at, what=event.what),))
 
     # Looking things up.
 

@@ -15,9 +15,9 @@ class NewerDatabase(YardError):
     """The database was made by a newer version of Modelyard."""
 
 
-def upgrade(database: Engine) -> None:
+def upgrade(database: Engine, *, to: str = NEWEST) -> None:
     """Make or change tables where that is needed; nothing is lost."""
-    if revision(database) == NEWEST:
+    if revision(database) == to:
         return
     # A server that is started again needs none of this, and starts faster without.
     from alembic import command
@@ -27,13 +27,13 @@ def upgrade(database: Engine) -> None:
     config = Config()
     config.set_main_option("script_location", SCRIPTS)
     known = {one.revision for one in ScriptDirectory.from_config(config).walk_revisions()}
-    present = revision(database)
-    if present is not None and present not in known:
-        what = f"the database is at revision '{present}', which this version does not know"
+    unknown = {revision(database), to} - known - {None}
+    if unknown:
+        what = f"the database is at revision '{unknown.pop()}', which this version does not know"
         raise NewerDatabase(what, fix="install the version that made it, or a newer one")
     with database.begin() as connection:
         config.attributes["connection"] = connection
-        command.upgrade(config, "head")
+        command.upgrade(config, to)
 
 
 def revision(database: Engine) -> str | None:
