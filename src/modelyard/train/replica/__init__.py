@@ -8,7 +8,9 @@
 | `shard`     | parameters divided over places by FSDP2                                    |
 | `tensor`    | matrices divided over places by DTensor                                    |
 | `pipeline`  | layers divided over places, and 1F1B through them                          |
+| `divide`    | all three in turn: what one place has of a model, and how it learns        |
 | `ownership` | which of the places that hold the same tensor answers for it               |
+| `keeping`   | checkpoints that places write their parts of, and read theirs from         |
 | `sums`      | gradients of local shards summed over replicas                             |
 | `job`       | the loop of one place                                                      |
 
