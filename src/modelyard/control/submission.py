@@ -38,6 +38,9 @@ def submission(
     if not caller.may_change(tenant):
         what = f"{caller.user} may not submit jobs of tenant '{tenant}'"
         raise InputError(what, fix=f"leave 'tenant' out, or write 'tenant: {caller.tenant}'")
+    if spec.train is not None and spec.train.parallel.places > 1:
+        what = "a yard cannot start workers of several processes yet"
+        raise InputError(what, fix="leave 'parallel' out, or use 'yard train'")
     kinds = _usable_kinds(spec, cluster)
     if folder and not Path(folder).is_absolute():
         raise InputError(f"'{folder[:200]}' is no absolute folder", fix="send the whole path")
