@@ -133,8 +133,10 @@ class Job:
         self, number: int, luck: random.Random, count: int = 1
     ) -> tuple[float, int, list[str]]:
         """Send a signal to some of the members at once, at a random phase of a step."""
-        step = self.step_seconds()
-        time.sleep(luck.random() * step)
+        time.sleep(luck.random() * self.step_seconds())
+        # On a busy machine somebody may have been left behind just now.
+        if not self.until(lambda: self.all_there(count)):
+            raise SystemExit("the job does not get its workers back")
         assert self.last is not None
         names = luck.sample(list(self.last.members), count)
         pids = [self.supervisor.workers[name] for name in names]
@@ -143,6 +145,12 @@ class Job:
         for pid in pids:
             os.kill(pid, number)
         return at, generation, names
+
+    def all_there(self, count: int) -> bool:
+        """Whether the members of the last step, and so many of them, are alive."""
+        living = self.supervisor.workers
+        members = self.last.members if self.last is not None else ()
+        return len(members) >= count and all(living.get(name) for name in members)
 
     def step_seconds(self) -> float:
         recent = self.supervisor.committed()[-SETTLED_STEPS:]
@@ -278,7 +286,7 @@ def tell_peers(table: Table, scratch: Path, chosen: argparse.Namespace) -> list[
         "torchrun with a new store each time, one killed": torchrun(
             scratch, workers, kills, new_stores=True
         ),
-        "torchrun, one of two nodes lost": iter([torchrun_node(scratch)]),
+        "torchrun, one of two nodes lost": (torchrun_node(scratch) for _ in range(1)),
     }
     if why := why_no_torchft():
         notes.append(f"torchft is left out: {why}")
