@@ -3,24 +3,31 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import random
+import signal
+import subprocess
 import sys
+import time
 import uuid
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from sqlalchemy import Engine, select
 
-from modelyard.control.backup import cipher, writing
-from modelyard.control.backup.cipher import Passphrase
+from modelyard.control.backup import cipher, schedule, writing
+from modelyard.control.backup.cipher import Passphrase, passphrase_from
 from modelyard.control.backup.drill import drill_of, rehearse
 from modelyard.control.backup.manifest import Manifest
 from modelyard.control.backup.place import MANIFEST, Place, chosen, complete, new_name
 from modelyard.control.backup.reading import Backup, backup_problems
 from modelyard.control.backup.restoring import restore
 from modelyard.control.backup.retention import DAY_SECONDS, Keep, prune
+from modelyard.control.backup.schedule import BackupPlan, Schedule
+from modelyard.control.backup.schedule import Condition as Doing
 from modelyard.control.backup.writing import What, back_up
 from modelyard.control.lifecycle.events import Decided, NodeSeen, Submitted, TaskUp, Wish, Wished
 from modelyard.control.lifecycle.invariants import violations
@@ -35,7 +42,15 @@ from modelyard.control.store.migrate import upgrade
 from modelyard.control.store.store import Store
 from modelyard.control.store.tables import metadata
 from modelyard.errors import InputError, YardError
+from modelyard.keep.checkpoint import write_checkpoint
+from modelyard.keep.folder import Folder
+from modelyard.keep.listing import Condition, listed
+from modelyard.keep.manifest import About
+from modelyard.keep.parts import Piece
 from modelyard.keep.problems import Damaged
+from modelyard.keep.slices import whole
+from modelyard.keep.store import open_store
+from modelyard.keep.tree import describe
 
 KEY = Passphrase(b"a key that nobody guesses")
 NOW = 1_800_000_000.0
@@ -338,3 +353,185 @@ def test_damaged_and_unfinished_backups_are_passed_over(small: Engine, place: Pl
     assert len(warnings) == 1
     with pytest.raises(YardError, match="unknown backup"):
         chosen(place.backups, "2000", warnings.append)
+
+
+KILLED = """
+import sys, time
+from pathlib import Path
+from modelyard.control.backup import writing
+from modelyard.control.backup.place import Place
+from modelyard.control.store.connection import open_database
+from modelyard.keep.folder import Folder
+
+put = Folder.put
+def slowly(self, name, data, *, only_if_new=False):
+    time.sleep(0.005)
+    put(self, name, data, only_if_new=only_if_new)
+Folder.put = slowly
+writing.PART_BYTES = 400
+database = open_database(sys.argv[1])
+what = writing.What(database=database, folder=Path("/nonexistent"))
+print("ready", flush=True)
+while True:
+    writing.back_up(what, Place(sys.argv[2]), at=time.time(), warn=print)
+"""
+
+
+def test_whoever_is_killed_while_writing_leaves_only_backups_that_restore(
+    small: Engine, kept: Place, tmp_path: Path
+) -> None:
+    """A real process, because only that can die between any two system calls."""
+    luck, unfinished = random.Random(3), 0
+    for number in range(6):
+        process = subprocess.Popen(
+            [sys.executable, "-c", KILLED, str(small.url), kept.address], stdout=subprocess.PIPE
+        )
+        assert process.stdout is not None
+        process.stdout.readline()
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(timeout=0.15 + 0.3 * luck.random())
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+        process.stdout.close()
+        store = kept.backups
+        found = complete(store, pytest.fail)
+        unfinished = len(store.folders()) - len(found)
+        if found:
+            assert chosen(store, "", pytest.fail) == found[0]
+            assert backup_problems(kept, found[0], None) == []
+            restore(opened(kept, found[0]), kept, tmp_path / f"new-{number}", at=NOW)
+    assert unfinished > 0
+    assert complete(kept.backups, pytest.fail)
+
+
+def test_checkpoints_are_sent_once_and_come_back(
+    small: Engine, place: Place, tmp_path: Path
+) -> None:
+    home = tmp_path / "old"
+    run = home / "runs" / "00000001"
+    for step in (5, 10):
+        write_some_checkpoint(run / "checkpoints", step)
+    (run / "journal.jsonl").write_text('{"commit"}\n')
+    first = back_up_to(place, small, folder=home, checkpoints=True)
+    assert [copy.job for copy in first.checkpoints] == ["00000001"]
+    copies = place.checkpoints("00000001")
+    sent = {entry.name: entry.written_at for entry in copies.entries()}
+    second = back_up_to(place, small, folder=home, checkpoints=True, at=NOW + 1)
+    assert {entry.name: entry.written_at for entry in copies.entries()} == sent
+    assert second.checkpoints == first.checkpoints
+    restore(opened(place, second), place, tmp_path / "new", at=NOW)
+    back = tmp_path / "new" / "runs" / "00000001"
+    assert (back / "journal.jsonl").read_text() == '{"commit"}\n'
+    restored = listed(open_store(back / "checkpoints"), verify=True)
+    assert [(one.version.step, one.condition) for one in restored] == [(10, Condition.VERIFIED)]
+    assert backup_problems(place, second, None) == []
+    name = next(name for name in sorted(sent) if not name.endswith(MANIFEST))
+    copies.put(name, b"rot" + bytes(copies.get(name))[3:])
+    assert backup_problems(place, second, None) != []
+    assert not rehearse(place, second, None, at=NOW).ok
+
+
+def test_copies_that_no_backup_needs_any_more_go(
+    small: Engine, kept: Place, tmp_path: Path
+) -> None:
+    home = tmp_path / "old"
+    checkpoints = home / "runs" / "00000001" / "checkpoints"
+    write_some_checkpoint(checkpoints, 5)
+    back_up_to(kept, small, folder=home, checkpoints=True)
+    write_some_checkpoint(checkpoints, 10)
+    newest = back_up_to(kept, small, folder=home, checkpoints=True, at=NOW + 1)
+    assert len(kept.checkpoints("00000001").folders()) == 2
+    later = time.time() + 10 * DAY_SECONDS
+    assert len(prune(kept, Keep(last=1, days=0), now=later, warn=pytest.fail)) == 1
+    assert len(kept.checkpoints("00000001").folders()) == 1
+    assert backup_problems(kept, newest, None) == []
+
+
+def write_some_checkpoint(folder: Path, step: int) -> None:
+    weights = np.arange(1000, dtype=np.float32) * step
+    piece = Piece(
+        tensor="weights",
+        dtype="F32",
+        shape=weights.shape,
+        box=whole(weights.shape),
+        data=memoryview(weights.tobytes()),
+    )
+    about = About(job="j", step=step, generation=1, position=step)
+    node, _ = describe({"weights": weights}, lambda value: isinstance(value, np.ndarray))
+    write_checkpoint(Folder(folder), about, node, [piece])
+
+
+def test_what_cannot_be_asked_for_is_refused(small: Engine, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="cannot be encrypted"):
+        What(database=small, folder=tmp_path, checkpoints=True, passphrase=KEY)
+    (tmp_path / "key").write_text("short")
+    with pytest.raises(InputError, match="12 letters"):
+        passphrase_from(tmp_path / "key")
+    with pytest.raises(InputError, match="no such file"):
+        passphrase_from(tmp_path)
+    with pytest.raises(InputError, match="cannot keep"):
+        Keep(last=0)
+    with pytest.raises(InputError, match="no tables"):
+        back_up_to(Place(str(tmp_path / "k")), open_database("sqlite://"))
+
+
+class Schedules:
+    """A schedule whose clock and leadership are the test's."""
+
+    def __init__(self, database: Engine, place: Place) -> None:
+        self.now, self.leads, self.told = NOW, True, list[str]()
+        plan = BackupPlan(place=place, every_seconds=60.0, drill_seconds=600.0)
+        self.schedule = Schedule(
+            plan,
+            database=database,
+            folder=Path("/nonexistent"),
+            leads=lambda: self.leads,
+            clock=lambda: self.now,
+            tell=self.told.append,
+        )
+
+    def at(self, seconds: float) -> Doing:
+        self.now = NOW + seconds
+        self.schedule.round(self.now)
+        return self.schedule.condition
+
+
+def test_backups_and_drills_are_made_when_they_are_due(small: Engine, kept: Place) -> None:
+    world = Schedules(small, kept)
+    condition = world.at(0.0)
+    assert (condition.last_at, condition.drill_at, condition.drill_ok) == (NOW, NOW, True)
+    world.at(30.0)
+    assert len(kept.backups.folders()) == 1
+    assert world.at(60.0).last_at == NOW + 60.0
+    assert world.schedule.condition.drill_at == NOW
+    # Another server finds what this one did.
+    other = Schedules(small, kept)
+    assert other.at(90.0).last_at == NOW + 60.0
+    assert other.told == []
+    assert other.at(660.0).drill_at == NOW + 660.0
+
+
+def test_a_failure_is_told_and_tried_again(
+    small: Engine, kept: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(schedule, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(schedule, "FIRST_PAUSE_SECONDS", 0.0)
+    Path(kept.address).write_text("a file is in the way")
+    world = Schedules(small, kept)
+    world.leads = False
+    world.schedule.start()
+    time.sleep(0.1)
+    assert world.told == []
+    world.leads = True
+    until = time.monotonic() + 20.0
+    while not world.told and time.monotonic() < until:
+        time.sleep(0.01)
+    assert world.told[0].startswith("no backup: ")
+    assert world.schedule.condition.problem
+    Path(kept.address).unlink()
+    while not world.schedule.condition.drill_ok and time.monotonic() < until:
+        time.sleep(0.01)
+    world.schedule.stop()
+    time.sleep(0.05)
+    assert world.schedule.condition.problem == ""
+    assert len(kept.backups.folders()) == 1
