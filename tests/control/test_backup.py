@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import random
 import signal
@@ -16,8 +17,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from click.testing import CliRunner, Result
 from sqlalchemy import Engine, select
 
+from modelyard.cli.main import yard
 from modelyard.control.backup import cipher, schedule, writing
 from modelyard.control.backup.cipher import Passphrase, passphrase_from
 from modelyard.control.backup.drill import drill_of, rehearse
@@ -535,3 +538,72 @@ def test_a_failure_is_told_and_tried_again(
     time.sleep(0.05)
     assert world.schedule.condition.problem == ""
     assert len(kept.backups.folders()) == 1
+
+
+def test_encryption_without_its_package_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "cryptography", None)
+    (tmp_path / "key").write_text("long enough to be a key")
+    with pytest.raises(InputError, match=r"modelyard\[backup\]"):
+        passphrase_from(tmp_path / "key")
+
+
+def test_the_command_line_on_a_bucket(
+    small: Engine, s3: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", s3.endpoint)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", s3.key)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", s3.secret)
+    monkeypatch.setenv("YARD_BACKUP", f"s3://{s3.bucket}/{uuid.uuid4().hex}")
+    (tmp_path / "key").write_text("long enough to be a key")
+    key = ("--key-file", str(tmp_path / "key"))
+
+    def run(*words: str) -> Result:
+        return CliRunner().invoke(yard, list(words))
+
+    database = ("--folder", str(tmp_path), "--database", str(small.url))
+    assert run("backup", *database).exit_code == 0
+    made = json.loads(run("backup", *database, *key, "-o", "json").output)
+    assert made["encrypted"]
+    assert made["tables"]["jobs"] == 6
+    listed = json.loads(run("backup", "--list", "-o", "json").output)["backups"]
+    assert [one["encrypted"] for one in listed] == [True, False]
+    assert "hashes fit" in run("backup", "verify").output
+    assert run("backup", "verify", made["name"], *key).output == f"{made['name']}: whole\n"
+    assert run("backup", "drill", *key).exit_code == 0
+    without = run("restore", "--folder", str(tmp_path / "new"))
+    assert without.exit_code == 2
+    assert "--key-file" in without.output
+    done = run("restore", *key, "--folder", str(tmp_path / "new"))
+    assert done.exit_code == 0, done.output
+    assert "5 unfinished jobs" in done.output
+    again = run("restore", *key, "--folder", str(tmp_path / "new"))
+    assert "never restored over" in again.output
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["backup"], "no place"),
+        (["up", "--foreground", "--backup", "ftp://x"], "no kind of store"),
+        (["up", "--foreground", "--backup", "kept", "--backup-every", "0s"], "1s or more"),
+        (["backup", "--list", "--to", "ftp://x"], "no kind of store"),
+        (["backup", "--to", "kept", "--folder", "nowhere"], "there is no yard here"),
+        (["backup", "verify", "--to", "kept"], "no complete backup"),
+        (["restore", "--from", "kept"], "no complete backup"),
+        (["backup", "--to", "kept", "--database", "mysql://x"], "cannot live in"),
+        (
+            ["backup", "--to", "k", "--database", "postgresql://nobody@127.0.0.1:1/x"],
+            "cannot be read",
+        ),
+    ],
+)
+def test_mistakes_are_explained(
+    words: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("YARD_FOLDER", str(tmp_path / "none"))
+    done = CliRunner().invoke(yard, words)
+    assert done.exit_code == 2
+    assert said in done.output

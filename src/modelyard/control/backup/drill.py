@@ -12,6 +12,7 @@ from pathlib import Path
 from pydantic import TypeAdapter, ValidationError
 from sqlalchemy import func, select
 
+from modelyard.control.backup.checkpoints import copy_problems
 from modelyard.control.backup.cipher import Passphrase
 from modelyard.control.backup.manifest import Manifest
 from modelyard.control.backup.place import Place
@@ -53,8 +54,11 @@ def rehearse(
         with tempfile.TemporaryDirectory(prefix="yard-drill-") as above:
             folder = Path(above) / "yard"
             backup = Backup.open(place, manifest, passphrase)
-            unfinished = restore(backup, place, folder, at=at).unfinished
+            unfinished = restore(backup, place, folder, at=at, checkpoints=False).unfinished
             found += _judged(folder, manifest)
+        # Read and checked where they are: this machine may have no space for them.
+        for copy in manifest.checkpoints:
+            found += copy_problems(place, copy)
     except YardError as error:
         found.append(error.message)
     drill = Drill(

@@ -45,21 +45,32 @@ class Restored:
 
 
 def restore(
-    backup: Backup, place: Place, folder: Path, *, database_url: str | None = None, at: float
+    backup: Backup,
+    place: Place,
+    folder: Path,
+    *,
+    at: float,
+    database_url: str | None = None,
+    checkpoints: bool = True,
 ) -> Restored:
     """Restore into a folder that is new or empty, and into a database without rows.
 
     The folder appears whole or not at all.
     """
-    _refuse_if_used(folder)
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    building = Path(tempfile.mkdtemp(prefix=f".{folder.name}-restoring-", dir=folder.parent))
+    try:
+        _refuse_if_used(folder)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        building = Path(tempfile.mkdtemp(prefix=f".{folder.name}-restoring-", dir=folder.parent))
+    except OSError as error:
+        raise _unwritable(folder, error) from error
+    manifest = backup.manifest
+    copies = manifest.checkpoints if checkpoints else ()
     try:
         database = open_database(database_url or sqlite_url(building / DATABASE_FILE))
         try:
             for path, data in backup.files():
                 _write_private(building / path, data)
-            for copy in backup.manifest.checkpoints:
+            for copy in copies:
                 target = open_store(building / "runs" / copy.job / RUN_CHECKPOINTS)
                 send(checkpoint_of(place, copy), target)
             result = fill(database, backup, at=at)
@@ -69,15 +80,11 @@ def restore(
         # A folder that is empty is replaced; one that has been filled meanwhile is not.
         building.rename(folder)
     except OSError as error:
-        what = f"the folder cannot be written: {error.strerror}"
-        raise InputError(what, fix="choose another folder", where=str(folder)) from error
+        raise _unwritable(folder, error) from error
     finally:
         shutil.rmtree(building, ignore_errors=True)
-    manifest = backup.manifest
     files = sum(bool(part.file) for part in manifest.parts)
-    return Restored(
-        sum(manifest.tables.values()), *result, checkpoints=len(manifest.checkpoints), files=files
-    )
+    return Restored(sum(manifest.tables.values()), *result, checkpoints=len(copies), files=files)
 
 
 def fill(database: Engine, backup: Backup, *, at: float) -> tuple[int, int]:
@@ -178,6 +185,11 @@ def _refuse_if_used(folder: Path) -> None:
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         what = "a backup is never restored over something else, and this is not empty"
         raise InputError(what, fix="name a folder that is new or empty", where=str(folder))
+
+
+def _unwritable(folder: Path, error: OSError) -> InputError:
+    what = f"the folder cannot be written: {error.strerror}"
+    return InputError(what, fix="make space, or choose another folder", where=str(folder))
 
 
 def _write_private(path: Path, data: bytes) -> None:

@@ -22,6 +22,7 @@ from modelyard.control.backup.place import Place, complete
 from modelyard.control.backup.retention import Keep, prune
 from modelyard.control.backup.writing import What, back_up
 from modelyard.errors import InputError, YardError
+from modelyard.keep.store import open_store
 from modelyard.units import format_bytes, format_duration
 
 log = logging.getLogger(__name__)
@@ -50,6 +51,8 @@ class BackupPlan:
     def __post_init__(self) -> None:
         if not min(self.every_seconds, self.drill_seconds) >= LEAST_EVERY_SECONDS:
             raise InputError("backups cannot be made that often", fix="write 1s or more")
+        # A mistake in the address is told before the yard is up.
+        open_store(self.place.address, self.place.options)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,10 +121,10 @@ class Schedule:
     def round(self, now: float) -> None:
         """Do what is due."""
         last = self.condition.last_at
-        if last is not None and now < last + self._plan.every_seconds:
+        if last is not None and not _due(last, self._plan.every_seconds, now):
             return
         newest = self._looked()
-        if newest is None or now >= newest.made_at + self._plan.every_seconds:
+        if newest is None or _due(newest.made_at, self._plan.every_seconds, now):
             newest = self._made(now)
         if self._drill_due(now):
             self._rehearsed(newest, now)
@@ -163,7 +166,7 @@ class Schedule:
         condition = self.condition
         if condition.drill_at is None or not condition.drill_ok:
             return True
-        return now >= condition.drill_at + self._plan.drill_seconds
+        return _due(condition.drill_at, self._plan.drill_seconds, now)
 
     def _seen(self, manifest: Manifest, drill: Drill | None) -> None:
         seen = replace(self.condition, last=manifest.name, last_at=manifest.made_at)
@@ -185,3 +188,8 @@ class Schedule:
         again = format_duration(pause)
         self.condition = replace(self.condition, problem=first_line, last_at=None)
         self._say(f"no backup: {first_line}; tried again in {again}")
+
+
+def _due(last: float, every: float, now: float) -> bool:
+    """Also when the last time lies far ahead: then somebody's clock was wrong."""
+    return abs(now - last) >= every

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from sqlalchemy import Connection, Engine, Table, select
+from sqlalchemy.exc import SQLAlchemyError
 
 from modelyard import __version__
 from modelyard.control.backup.checkpoints import copied_checkpoints
@@ -24,7 +25,7 @@ from modelyard.control.backup.manifest import Manifest, Part, sealed
 from modelyard.control.backup.place import MANIFEST, Place, new_name
 from modelyard.control.store.migrate import NEWEST, revision
 from modelyard.control.store.tables import metadata
-from modelyard.errors import InputError
+from modelyard.errors import InputError, YardError
 
 #: Rows of so many bytes before compression share a part; it is held in memory twice.
 PART_BYTES = 8 << 20
@@ -80,6 +81,18 @@ class _Parts:
 
 def back_up(what: What, place: Place, *, at: float, warn: Callable[[str], None]) -> Manifest:
     """A new backup in a place; when this returns, it is complete and durable there."""
+    try:
+        return _backed_up(what, place, at, warn)
+    except SQLAlchemyError as error:
+        said = str(error).splitlines()[0]
+        raise YardError(f"the database cannot be read: {said}", fix="start it") from error
+    except OSError as error:
+        cause = f"{error.filename or 'a file'}: {error.strerror or error}"
+        fix = "make space where temporary files go, or set TMPDIR"
+        raise YardError(f"the backup cannot be made: {cause}", fix=fix) from error
+
+
+def _backed_up(what: What, place: Place, at: float, warn: Callable[[str], None]) -> Manifest:
     present = revision(what.database)
     if present != NEWEST:
         shown = "has no tables" if present is None else f"is at revision '{present}'"
@@ -94,8 +107,8 @@ def back_up(what: What, place: Place, *, at: float, warn: Callable[[str], None])
             tables = {
                 table.name: _add_rows(parts, connection, table) for table in metadata.sorted_tables
             }
-        for path in _files(what, [copy.job for copy in copies]):
-            parts.add("file", (what.folder / path).read_bytes(), file=path)
+        for path, data in _files(what, [copy.job for copy in copies]):
+            parts.add("file", data, file=path)
         manifest = Manifest(
             name=name,
             made_at=at,
@@ -142,11 +155,15 @@ def _add_rows(parts: _Parts, connection: Connection, table: Table) -> int:
     return total
 
 
-def _files(what: What, jobs: list[str]) -> Iterator[str]:
-    """Files beside the database that belong to the backup, by their paths in the yard's folder."""
+def _files(what: What, jobs: list[str]) -> Iterator[tuple[str, bytes]]:
+    """Files beside the database that belong to the backup, with their paths in its folder."""
     wanted = [f"runs/{job}/{name}" for job in jobs for name in RUN_FILES]
     if what.passphrase is not None:
         wanted += SECRET_FILES
     for path in wanted:
-        if (what.folder / path).is_file():
-            yield path
+        try:
+            data = (what.folder / path).read_bytes()
+        except FileNotFoundError:
+            continue
+        # The last line of a journal may be half written.
+        yield path, data[: data.rfind(b"\n") + 1] if path.endswith(".jsonl") else data
