@@ -122,3 +122,10 @@ def test_the_page_has_a_place_for_every_benchmark() -> None:
     for script in scripts:
         assert page.count(f"<!-- {script}: begin -->") == 1
         assert page.count(f"<!-- {script}: end -->") == 1
+
+
+@pytest.mark.slow
+def test_a_quick_backup_is_timed_and_restores() -> None:
+    done = run("backup", "--quick")
+    assert done.returncode == 0, done.stderr
+    assert "restore to try it: ok" in done.stdout

@@ -53,7 +53,7 @@ def a_running_job(yard: LiveYard, flag: Path) -> str:
 
 
 def test_a_yard_that_is_lost_goes_on_elsewhere_by_itself(
-    yards: Callable[..., LiveYard], tmp_path: Path
+    yards: Callable[..., LiveYard], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With a smaller cluster whose nodes have other numbers of devices."""
     kept, flag = str(tmp_path / "kept"), tmp_path / "flag"
@@ -63,6 +63,8 @@ def test_a_yard_that_is_lost_goes_on_elsewhere_by_itself(
     seen = time.time()
     until(lambda: (old.client.status()["backup"]["last_at"] or 0.0) > seen + 0.5)
     until(lambda: old.client.status()["backup"]["drill_ok"])
+    monkeypatch.setenv("YARD_FOLDER", str(old.folder))
+    assert "it restores" in run("backup", "status")
     told = [event["what"] for event in old.client.events()]
     assert any("was restored to try it" in what for what in told)
     old.end()

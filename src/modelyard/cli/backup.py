@@ -190,6 +190,40 @@ def drill(
     context.exit(0 if result.ok else 1)
 
 
+@backup.command()
+@output_option
+@click.pass_context
+def status(context: click.Context, output: str) -> None:
+    """Say how the backups of the yard that is up are doing; ends with 1 when the last try failed.
+
+    \b
+    Examples:
+      yard backup status
+    """
+    from modelyard.control.client import Client
+
+    found = Client().status()["backup"]
+    if output == "json":
+        print_json(found)
+    elif found is None:
+        click.echo("This server makes no backups. Start the yard with --backup PLACE.")
+    else:
+        _print_status(found)
+    context.exit(1 if found and (found["problem"] or found["drill_ok"] is False) else 0)
+
+
+def _print_status(found: dict[str, Any]) -> None:
+    def ago(at: float | None) -> str:
+        return f"{format_duration(max(time.time() - at, 0.0))} ago" if at else "never"
+
+    tried = {None: "", True: ": it restores", False: ": it FAILED"}[found["drill_ok"]]
+    click.echo(f"place   {found['place']}")
+    click.echo(f"backup  {found['last'] or 'none seen yet'}, {ago(found['last_at'])}")
+    click.echo(f"drill   {ago(found['drill_at'])}{tried}")
+    if found["problem"]:
+        click.echo(f"problem {found['problem']}")
+
+
 @click.command()
 @click.option(
     "--from", "address", envvar=PLACE_VARIABLE, metavar="PLACE", help="Where backups are."

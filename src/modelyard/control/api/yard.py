@@ -40,10 +40,11 @@ class Yard:
     backups: Schedule | None = None
 
     async def status(self, call: Call) -> Response:
-        """GET: who leads, and how many jobs are where."""
+        """GET: who leads, how many jobs are where, and from the leader how backups are doing."""
         found = await run_in_threadpool(leader, self.store.database)
         counts = await run_in_threadpool(lambda: self.store.counts(tenant=call.caller.scope))
-        seen = self.backups.condition if self.backups and call.caller.role is Role.ADMIN else None
+        tells = self.leading.leads and call.caller.role is Role.ADMIN
+        seen = self.backups.condition if self.backups and tells else None
         return JSONResponse(
             {
                 "leads": self.leading.leads,

@@ -120,8 +120,8 @@ class Schedule:
 
     def round(self, now: float) -> None:
         """Do what is due."""
-        last = self.condition.last_at
-        if last is not None and not _due(last, self._plan.every_seconds, now):
+        last, failed = self.condition.last_at, bool(self.condition.problem)
+        if last is not None and not failed and not _due(last, self._plan.every_seconds, now):
             return
         newest = self._looked()
         if newest is None or _due(newest.made_at, self._plan.every_seconds, now):
@@ -186,7 +186,7 @@ class Schedule:
             log.error("backups failed", exc_info=error)
         first_line = (str(error).splitlines() or [type(error).__name__])[0]
         again = format_duration(pause)
-        self.condition = replace(self.condition, problem=first_line, last_at=None)
+        self.condition = replace(self.condition, problem=first_line)
         self._say(f"no backup: {first_line}; tried again in {again}")
 
 
