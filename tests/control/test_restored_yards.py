@@ -45,8 +45,8 @@ def until(condition: Callable[[], object], *, seconds: float = 60.0) -> None:
 
 
 def a_running_job(yard: LiveYard, flag: Path) -> str:
-    """One that ends well only when it is started after `flag` is there."""
-    script = f"test -e {flag} && exit 0; sleep 600"
+    """One that runs until `flag` is there; then no process of it is left on either machine."""
+    script = f"until test -e {flag}; do sleep 0.1; done"
     job = str(yard.client.submit_text(command_job("long", script))["id"])
     until(lambda: yard.client.job(job)["state"] == "running")
     return job
