@@ -63,7 +63,7 @@ def test_schema_is_json_and_whole(kind: Any) -> None:
 VOCABULARY = {"$schema", "$defs", "$ref", "anyOf", "title", "description", "default"}
 VOCABULARY |= {"type", "enum", "properties", "required", "additionalProperties", "propertyNames"}
 VOCABULARY |= {"items", "minItems", "minLength", "maxLength"}
-VOCABULARY |= {"minimum", "maximum", "exclusiveMinimum"}
+VOCABULARY |= {"minimum", "maximum", "exclusiveMaximum", "exclusiveMinimum"}
 
 
 @pytest.mark.parametrize("kind", KINDS)

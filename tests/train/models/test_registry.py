@@ -198,7 +198,7 @@ def test_a_users_own_module_is_called_with_its_config(monkeypatch: pytest.Monkey
         ("deepseek-v3", {}, "hf:"),
         ("context-mlp", {"vocab": 0}, "'vocab' is 0"),
         ("hidden-markov", {"vocab": 10, "states": -1}, "'states' is -1"),
-        ("multitask", {"trunk": "gpt2"}, "needs a trunk and tasks"),
+        ("multitask", {"trunk": "gpt2"}, "needs tasks"),
         ("hf:", {}, "names no model"),
         ("", {}, "empty"),
         ("gpt2", {"rope_theta": 10**5000}, "sensible size"),
