@@ -62,7 +62,7 @@ def commits(yard: LiveYard, job: str) -> list[dict[str, object]]:
     found: dict[int, dict[str, object]] = {}
     for line in path.read_text().splitlines() if path.exists() else ():
         entry = json.loads(line)
-        if entry["kind"] == "back":
+        if entry["kind"] == "rolled-back":
             found = {step: one for step, one in found.items() if step < entry["step"]}
         elif entry["kind"] == "commit":
             found[entry["step"]] = entry
@@ -98,6 +98,24 @@ def test_two_jobs_share_devices_through_deaths_of_workers_and_server(
         ]
         assert steps[-1]["loss"] < steps[0]["loss"]
     assert yard.client.job(first)["attempt"] >= 1
+
+
+def test_a_paused_job_keeps_what_it_has_and_goes_on_there(yard: LiveYard, folder: str) -> None:
+    text = JOB.replace("every: 10", "every: 1000")
+    job = yard.client.submit_text(text, folder=folder)["id"]
+    until_steps(yard, job, 5)
+    yard.client.pause(job)
+    end = time.monotonic() + 60.0
+    while yard.client.job(job)["state"] != "paused":
+        assert time.monotonic() < end
+        time.sleep(0.05)
+    before = len(commits(yard, job))
+    yard.client.resume(job)
+    assert yard.client.wait(job, seconds=240.0)["state"] == "succeeded"
+    journal = (yard.folder / "runs" / job / "journal.jsonl").read_text()
+    assert "rolled-back" not in journal
+    assert before < STEPS == len(commits(yard, job)) == yard.client.job(job)["steps"]
+    assert b"loss" in yard.client.log(job, attempt=2)[0]
 
 
 def _worker_of(yard: LiveYard, job: str) -> int:

@@ -16,7 +16,11 @@ OVER = ("succeeded", "failed", "cancelled")
 @click.command()
 @click.argument("job")
 @click.option("-f", "--follow", is_flag=True, help="Go on until the job is over.")
-@click.option("--task", default="worker-0", show_default=True, help="Such as worker-1, conductor.")
+@click.option(
+    "--task",
+    default="",
+    help="Such as worker-1; the conductor of a training job, the first node of a command.",
+)
 @click.option("--attempt", type=click.IntRange(1), help="An earlier start of the job.")
 def logs(job: str, follow: bool, task: str, attempt: int | None) -> None:
     """Print what a task of JOB wrote. JOB is an id, the beginning of one, or a name.

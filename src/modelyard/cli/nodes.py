@@ -8,7 +8,11 @@ from modelyard.cli.output import output_option, print_json, print_table
 
 
 @click.command()
-@click.option("--drain", metavar="NODE", help="Take a node out of service; its jobs go elsewhere.")
+@click.option(
+    "--drain",
+    metavar="NODE",
+    help="Take a node out of service: its jobs are stopped and go elsewhere.",
+)
 @click.option("--return", "give_back", metavar="NODE", help="Take it back into service.")
 @click.option("--why", default="", help="For others to read, with --drain.")
 @output_option
@@ -41,7 +45,7 @@ def nodes(drain: str | None, give_back: str | None, why: str, output: str) -> No
                 node["name"],
                 node["kind"],
                 f"{len(used)} of {len(node['devices'])}",
-                node["health"],
+                "draining" if used and node["health"] == "drained" else node["health"],
                 ", ".join(dict.fromkeys(used)),
                 "; ".join(filter(None, [node["detail"], *out])),
             )

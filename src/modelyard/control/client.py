@@ -70,11 +70,13 @@ class Client:
             text = path.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise InputError(f"{path} cannot be read: {error}", fix="name a job file") from error
-        return self.submit_text(text, folder=str(path.resolve().parent), id=id)
+        return self.submit_text(text, folder=str(path.resolve().parent), id=id, file=path.name)
 
-    def submit_text(self, text: str, *, folder: str = "", id: str | None = None) -> dict[str, Any]:
-        """Submit the YAML of a job."""
-        query = {"id": id or secrets.token_hex(6), "folder": folder}
+    def submit_text(
+        self, text: str, *, folder: str = "", id: str | None = None, file: str = "job"
+    ) -> dict[str, Any]:
+        """Submit the YAML of a job; `file` is what its mistakes are said to be in."""
+        query = {"id": id or secrets.token_hex(6), "folder": folder, "file": file}
         found = self._call("POST", "/v1/jobs", query=query, body=text.encode())
         assert isinstance(found, dict)
         return found
@@ -97,9 +99,12 @@ class Client:
         return found
 
     def log(
-        self, job: str, *, role: str = "worker-0", start: int = 0, attempt: int | None = None
+        self, job: str, *, role: str = "", start: int = 0, attempt: int | None = None
     ) -> tuple[bytes, int]:
-        """A piece of what a task wrote, and where the next one begins."""
+        """A piece of what a task wrote, and where the next one begins.
+
+        Without a role that of the conductor of a training job, of the first node of a command.
+        """
         query = {"role": role, "start": str(start)}
         if attempt is not None:
             query["attempt"] = str(attempt)

@@ -58,10 +58,12 @@ def last_commit(job: str, journal: Path) -> Reached | None:
     except OSError:
         return None
     for line in reversed(lines):
-        if b'"commit"' not in line:
-            continue
         try:
             found = json.loads(line)
+            if found["kind"] == "rolled-back":
+                return Reached(job, int(found["step"]), 0, None, None)
+            if found["kind"] != "commit":
+                continue
             seconds = found.get("values", {}).get("step_seconds")
             return Reached(
                 job, int(found["step"]) + 1, len(found["members"]), seconds, found.get("loss")

@@ -86,8 +86,10 @@ class YardServer:
         self._recipes = Recipes(self._store, settings.folder / "runs", yard_secret(settings.folder))
         self._journals = Journals(self._recipes.run)
         self._scheduler: Scheduler | None = None
-        self._socket = _listen(settings.host, settings.port)
+        before = settings.folder / SERVERS / f"{settings.name}.port"
+        self._socket = _listen(settings.host, settings.port or _port_before(settings.host, before))
         host, port = self._socket.getsockname()[:2]
+        write_atomically(before, f"{port}\n")
         self.address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
         self.leading = Leading(
             store=self._store,
@@ -225,6 +227,16 @@ def _private(path: Path) -> Iterator[int]:
         yield file
     finally:
         os.close(file)
+
+
+def _port_before(host: str, path: Path) -> int:
+    """The port that this server had in its former life, so that addresses stay valid; or any."""
+    try:
+        port = int(path.read_text())
+        _listen(host, port).close()
+    except (OSError, ValueError, OverflowError, InputError):
+        return 0
+    return port
 
 
 def _listen(host: str, port: int) -> socket.socket:

@@ -30,10 +30,17 @@ def checked_id(written: str) -> str:
 
 
 def submission(
-    text: str, *, id: str, caller: Caller, folder: str, cluster: Cluster, at: float
+    text: str,
+    *,
+    id: str,
+    caller: Caller,
+    folder: str,
+    cluster: Cluster,
+    at: float,
+    file: str = "job",
 ) -> tuple[Job, str]:
     """The job of a YAML text, and what is kept of the text; `InputError` with all its problems."""
-    spec = parse_job(text, "job")
+    spec = parse_job(text, file)
     tenant = spec.tenant if "tenant" in spec.model_fields_set else caller.tenant
     if not caller.may_change(tenant):
         what = f"{caller.user} may not submit jobs of tenant '{tenant}'"

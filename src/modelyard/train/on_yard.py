@@ -21,7 +21,13 @@ import msgspec
 from modelyard.errors import InputError, YardError
 from modelyard.files import write_atomically
 from modelyard.spec.job import read_job
-from modelyard.train.conductor.server import SETTINGS_FILE, Listening, read_listening
+from modelyard.train.conductor.journal import CommitLine, JournalReader
+from modelyard.train.conductor.server import (
+    JOURNAL_FILE,
+    SETTINGS_FILE,
+    Listening,
+    read_listening,
+)
 from modelyard.train.post import Post
 from modelyard.train.setting_out import checkpoints_of, conductor_of, settings_of, worker_of
 
@@ -36,6 +42,8 @@ WORKER, FOLDER, MOST, THREADS = (
 )
 #: A worker may be started before its conductor has found a place to listen.
 ADDRESS_SECONDS, POLL_SECONDS = 60.0, 0.05
+#: Between two lines about how far the job is.
+TELL_SECONDS = 5.0
 
 
 def conduct(run: Path) -> int:
@@ -48,17 +56,45 @@ def conduct(run: Path) -> int:
     )
     # It says on standard output where it listens: from there to the file that workers read.
     reading, writing = os.pipe()
+    parent = os.getpid()
     if os.fork() == 0:
         os.close(writing)
         with os.fdopen(reading) as said:
             if address := said.readline().strip():
                 write_atomically(run / ADDRESS_FILE, address)
+        _tell(run, parent, settings.steps)
         os._exit(0)
     os.close(reading)
     os.dup2(writing, sys.stdout.fileno())
     os.close(writing)
     conductor = importlib.import_module(conductor_of(job))
     return int(conductor.main(run))
+
+
+def _tell(run: Path, conductor: int, steps: int) -> None:
+    """Say now and then how far the job is, for as long as it is conducted."""
+    journal, told, last = JournalReader(run / JOURNAL_FILE), 0.0, None
+    for entry in journal.new():
+        # What earlier conductors wrote was told by them.
+        last = entry if isinstance(entry, CommitLine) else last
+    while os.getppid() == conductor:
+        time.sleep(POLL_SECONDS)
+        news = [entry for entry in journal.new() if isinstance(entry, CommitLine)]
+        if news and (time.monotonic() - told > TELL_SECONDS or news[-1].step + 1 == steps):
+            sys.stdout.write(f"{_in_words(last, news[-1], steps)}\n")
+            sys.stdout.flush()
+            told = time.monotonic()
+        last = news[-1] if news else last
+
+
+def _in_words(before: CommitLine | None, entry: CommitLine, steps: int) -> str:
+    words = [f"step {entry.step + 1:,} of {steps:,}"]
+    if entry.loss is not None:
+        words.append(f"loss {entry.loss:.4f}")
+    if before is not None and entry.at > before.at and entry.step == before.step + 1:
+        words.append(f"{entry.tokens / (entry.at - before.at):,.0f} tokens/s")
+    count = len(entry.members)
+    return " · ".join([*words, f"{count} worker{'' if count == 1 else 's'}"])
 
 
 def work(run: Path) -> None:

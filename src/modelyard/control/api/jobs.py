@@ -14,6 +14,7 @@ from modelyard.control.api.shapes import job_shape, kept_shape, line_shape
 from modelyard.control.deciding import Scheduler
 from modelyard.control.leading import Leading
 from modelyard.control.lifecycle.events import Event, Rescoped, Submitted, Wish, Wished
+from modelyard.control.lifecycle.job import Job
 from modelyard.control.lifecycle.machine import Lifecycle, Outcome
 from modelyard.control.lifecycle.states import State
 from modelyard.control.store.store import Kept, Store
@@ -24,6 +25,8 @@ from modelyard.schedule.explain import explain
 from modelyard.spec.cluster import Cluster
 
 MOST_LISTED = 1_000
+#: of a file's name in what is said of it
+MOST_LETTERS = 100
 MOST_LOG_BYTES = 1 << 20
 
 
@@ -56,6 +59,7 @@ class Jobs:
                 folder=folder,
                 cluster=self.cluster,
                 at=self.leading.now,
+                file=query.get("file", "job")[:MOST_LETTERS],
             )
         )
         await self._happen(Submitted(self.leading.now, job), specs={name: kept})
@@ -104,7 +108,12 @@ class Jobs:
         query = call.request.query_params
         attempt = call.number("attempt", kept.job.attempt, most=10**6)
         incarnation = call.number("incarnation", 0, most=10**6)
-        name = TaskName(kept.job.id, attempt, query.get("role", "worker-0"), incarnation)
+        role = query.get("role") or ("conductor" if kept.job.elastic else "worker-0")
+        if role not in _roles(kept.job):
+            raise Refused(
+                404, f"there is no task '{role[:40]}'", fix=f"it has {', '.join(_roles(kept.job))}"
+            )
+        name = TaskName(kept.job.id, attempt, role, incarnation)
         start = call.number("start", 0, most=10**15)
         piece, after = await run_in_threadpool(
             lambda: self.engine.log(name, start=start, most_bytes=MOST_LOG_BYTES)
@@ -184,6 +193,12 @@ class Jobs:
             "unblocked_by": list(found.unblocked_by),
             "predicted_start": found.predicted_start,
         }
+
+
+def _roles(job: Job) -> list[str]:
+    """Tasks that a job has or had."""
+    roles = [f"worker-{number}" for number in range(max(job.slots_made, 1))]
+    return [*(["conductor"] if job.elastic else []), *roles]
 
 
 def _whole(name: str, value: object) -> int:

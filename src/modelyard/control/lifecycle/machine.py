@@ -250,9 +250,11 @@ class Lifecycle:
     @handle.register
     def _(self, event: Progressed) -> Outcome:
         job = self.jobs.get(event.job)
-        if job is None or event.steps <= job.steps:
+        if job is None or event.steps == job.steps:
             return NOTHING
-        return Outcome(jobs=(replace(job, steps=event.steps, deaths=0),))
+        # Fewer than before: what was lost is done again.
+        deaths = 0 if event.steps > job.steps else job.deaths
+        return Outcome(jobs=(replace(job, steps=event.steps, deaths=deaths),))
 
     # Nodes.
 
@@ -374,9 +376,10 @@ def _resumed(job: Job, event: Wished) -> Outcome:
         moved = job.moved(State.WAITING, Reason.RESUMED, event.at)
         return _told(replace(moved, not_before=0.0), event.at, what, who=event.who)
     if job.state is State.STOPPING and job.then == (State.PAUSED, Reason.PAUSED):
-        return _told(
-            replace(job, then=(State.WAITING, Reason.RESUMED)), event.at, what, who=event.who
+        soon = replace(
+            job, then=(State.WAITING, Reason.RESUMED), detail="resumed as soon as it has stopped"
         )
+        return _told(soon, event.at, what, who=event.who)
     raise NotPossible(f"job {job.id} is {job.state}, not paused", fix="see 'yard ps'")
 
 

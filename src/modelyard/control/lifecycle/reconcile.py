@@ -72,16 +72,24 @@ def differences(jobs: Iterable[Job], reports: Reports, now: float) -> Iterator[O
     }
     remembered = {name: slot for job in known for name, slot in job.tasks()}
     attempts = {(job.id, job.attempt) for job in known}
+    outlasting = set(_outlasting(known))
     for name, report in reports.items():
         if report.phase in (Phase.ENDED, Phase.LOST):
             if (name.job, name.attempt) not in attempts:
                 yield Forget(name)
-        elif report.phase is Phase.RUNNING and name not in wanted:
+        elif report.phase is Phase.RUNNING and name not in wanted and name not in outlasting:
             yield Stop(name)
     for name, slot in remembered.items():
-        if name not in reports and (slot.up or name not in wanted):
+        if name not in reports and (slot.up or name not in wanted) and name not in outlasting:
             yield Stop(name)
     yield from _starts(known, wanted, reports, now)
+
+
+def _outlasting(jobs: Iterable[Job]) -> Iterator[TaskName]:
+    """Conductors of jobs that stop: workers that leave keep what they have with their help."""
+    for job in jobs:
+        if job.state is State.STOPPING and job.conductor is not None and (job.slots or job.leaving):
+            yield job.name_of(job.conductor)
 
 
 def _starts(

@@ -61,6 +61,13 @@ def _sqlite(url: str) -> Engine:
     return engine
 
 
+def fold(database: Engine) -> None:
+    """Let SQLite's one file hold everything, for whoever copies it while nobody writes."""
+    if database.dialect.name == "sqlite":
+        with database.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+            connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")
+
+
 def clock(connection: Connection) -> float:
     """The database's own time: all servers of a yard agree on it."""
     sqlite = connection.dialect.name == "sqlite"
