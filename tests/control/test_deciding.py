@@ -6,7 +6,7 @@ import pytest
 
 from modelyard.control.deciding import Scheduler
 from modelyard.control.knowledge import Estimate, LiveKnowledge
-from modelyard.control.lifecycle.events import NodeSeen, Progressed, Submitted
+from modelyard.control.lifecycle.events import Decided, NodeSeen, Progressed, Submitted
 from modelyard.control.lifecycle.invariants import violations
 from modelyard.control.lifecycle.job import Facts, Form, Job
 from modelyard.control.lifecycle.machine import Lifecycle
@@ -142,3 +142,29 @@ def test_measured_steps_correct_what_was_foreseen() -> None:
 def test_overdue_jobs_go_on_for_as_long_again() -> None:
     known = LiveKnowledge(Estimate(seconds=10.0), 1, run_seconds=25.0)
     assert (known.done, known.left, known.fraction) == (25.0, 25.0, 0.5)
+
+
+def test_neither_a_policy_that_raises_nor_a_full_disk_stops_the_yard() -> None:
+    engine, ledger = SimulatedEngine(), MemoryLedger(term=1)
+    troubles: list[Exception] = [ZeroDivisionError("a policy's own"), OSError(28, "no space left")]
+
+    def failing(lifecycle: Lifecycle, now: float) -> list[Decided]:
+        if isinstance(troubles[0], ZeroDivisionError):
+            raise troubles.pop(0)
+        return [Decided(now, "j0", (("node0", 1),))]
+
+    def full(job: Job, slot: object, name: TaskName) -> Task:
+        if troubles:
+            raise troubles.pop(0)
+        return recipe(job, slot, name)
+
+    loop = Loop(
+        lifecycle=Lifecycle(), ledger=ledger, engine=engine, recipe=full, decide=failing, term=1
+    )
+    loop.note([NodeSeen(0.0, NodeRecord(name="node0", kind="cpu", devices=4))])
+    loop.note([Submitted(0.0, a_job(0, form=Form.COMMAND, devices=(1, 1)))])
+    states = []
+    for second in range(1, 5):
+        loop.round(float(second))
+        states.append(loop.lifecycle.jobs["j0"].state)
+    assert states == [State.WAITING, State.STARTING, State.STARTING, State.RUNNING]

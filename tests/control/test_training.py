@@ -13,7 +13,7 @@ import pytest
 
 from .live import LiveYard
 
-pytest.importorskip("torch")
+pytest.importorskip("torch", reason="training needs torch: install the extra 'train'")
 
 STEPS, BATCH = 60, 8
 JOB = f"""

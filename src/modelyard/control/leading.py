@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 from sqlalchemy.exc import SQLAlchemyError
@@ -62,9 +63,9 @@ class _Consulted:
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    events: Callable[[Lifecycle, float], Sequence[Event]]
+    event: Event
     specs: dict[str, str]
-    answer: Future[list[Outcome]]
+    answer: Future[Outcome]
 
 
 class Clock:
@@ -138,17 +139,13 @@ class Leading:
         self._asked.put(None)
         self._thread.join()
 
-    def ask(
-        self,
-        events: Callable[[Lifecycle, float], Sequence[Event]],
-        specs: dict[str, str] | None = None,
-    ) -> Future[list[Outcome]]:
-        """Let some events happen, all or none of them; the answer comes when they are durable.
+    def ask(self, event: Event, specs: dict[str, str] | None = None) -> Future[Outcome]:
+        """Let an event happen; the answer comes when it is durable.
 
-        It fails with `NotPossible` when one is refused, and with `NotNow` when this server does
-        not lead or cannot write.
+        It fails with `NotPossible` when it is refused, and with `NotNow` when this server does not
+        lead or cannot write.
         """
-        asked = _Asked(events, specs or {}, Future())
+        asked = _Asked(event, specs or {}, Future())
         if not self.leads:
             asked.answer.set_exception(_not_leading())
         else:
@@ -218,8 +215,7 @@ class Leading:
                 renewed = now
             news |= self._answer(loop, ledger)
             before = len(loop.lifecycle.active), _states(loop.lifecycle)
-            loop.note(self._watch(lifecycle, now))
-            loop.look(now)
+            loop.look(now, partial(self._watch, lifecycle, now))
             news |= (len(loop.lifecycle.active), _states(loop.lifecycle)) != before
             since = now - decided
             if since > (self._pace.decide_after_news if news else self._pace.decide):
@@ -230,26 +226,26 @@ class Leading:
     def _answer(self, loop: Loop, ledger: _Ledger) -> bool:
         """Wait for requests for a while, and answer all that are there; whether there were any."""
         batch = self._taken()
-        considered: list[tuple[_Asked, list[Outcome]]] = []
+        considered: list[tuple[_Asked, Outcome]] = []
         for asked in batch:
             if isinstance(asked, _Consulted):
                 _consult(asked, loop.lifecycle, self._clock())
                 continue
             try:
-                outcomes = _all_or_none(loop, asked, self._clock())
+                outcome = loop.consider(asked.event)
             except YardError as error:
                 asked.answer.set_exception(error)
                 continue
             ledger.specs.update(asked.specs)
-            considered.append((asked, outcomes))
+            considered.append((asked, outcome))
         try:
             loop.settle()
         except Exception as error:
             for asked, _ in considered:
                 asked.answer.set_exception(_unwritten(error))
             raise
-        for asked, outcomes in considered:
-            asked.answer.set_result(outcomes)
+        for asked, outcome in considered:
+            asked.answer.set_result(outcome)
         return bool(considered)
 
     def _taken(self) -> list[_Asked | _Consulted]:
@@ -279,14 +275,6 @@ def _consult(asked: _Consulted, lifecycle: Lifecycle, now: float) -> None:
         asked.answer.set_result(asked.read(lifecycle, now))
     except Exception as error:
         asked.answer.set_exception(error)
-
-
-def _all_or_none(loop: Loop, asked: _Asked, now: float) -> list[Outcome]:
-    """Consider every event of a request; only the first one may be refused.
-
-    Requests have one event, or several that cannot be refused once the first was not.
-    """
-    return [loop.consider(event) for event in asked.events(loop.lifecycle, now)]
 
 
 def _states(lifecycle: Lifecycle) -> tuple[object, ...]:

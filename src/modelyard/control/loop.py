@@ -17,7 +17,8 @@ from modelyard.control.lifecycle.events import Decided, Event, TaskRefused
 from modelyard.control.lifecycle.job import Job, Slot
 from modelyard.control.lifecycle.machine import Lifecycle, Outcome
 from modelyard.control.lifecycle.reconcile import Forget, Order, Start, Stop, differences, observe
-from modelyard.engines.interface import CannotStart, Engine, Task, TaskName, Unavailable
+from modelyard.engines.interface import CannotStart, Engine, Superseded, Task, TaskName
+from modelyard.errors import YardError
 
 log = logging.getLogger(__name__)
 
@@ -77,14 +78,23 @@ class Loop:
             self.consider(event)
         self.settle()
 
-    def look(self, now: float) -> None:
-        """Note what the engine reports."""
+    def look(self, now: float, news: Callable[[], Iterable[Event]] = tuple) -> None:
+        """Note what the engine reports, and before that all other news.
+
+        `news` is asked for after the reports were taken: it knows all that an ended task has done.
+        """
         reports = {report.name: report for report in self.engine.reports()}
+        self.note(news())
         self.note(observe(list(self.lifecycle.active.values()), reports, now))
 
     def place(self, now: float) -> None:
         """Let the policy decide: who gets less first, so that others find it free."""
-        decided = sorted(self.decide(self.lifecycle, now), key=self._growth)
+        try:
+            decided = sorted(self.decide(self.lifecycle, now), key=self._growth)
+        # A policy may be anybody's code, and may raise anything.
+        except Exception:
+            log.exception("the policy failed; everybody keeps what they have")
+            return
         self.note(decided)
 
     def act(self, now: float) -> None:
@@ -96,8 +106,11 @@ class Loop:
                 self._carry_out(order)
             except CannotStart as error:
                 refused.append(TaskRefused(now, order.task, str(error)))
-            except Unavailable as error:
-                # It is asked again in the next round, for as long as it is wanted.
+            except Superseded:
+                raise
+            except (YardError, OSError) as error:
+                # The disk is full, or there are too many processes: it is asked again in the next
+                # round, for as long as it is wanted.
                 log.warning("%s: %s", order.task, error)
         self.note(refused)
 

@@ -5,15 +5,13 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from modelyard.control.lifecycle.job import Job
 
 #: Longer than any line of a journal.
 TAIL_BYTES = 64 * 1024
-#: Between two looks at one job's journal.
-LOOK_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,23 +26,12 @@ class Reached:
     loss: float | None
 
 
-@dataclass(slots=True)
-class Journals:
-    """The journals of running jobs, looked at now and then."""
-
-    run: Callable[[str], Path]
-    _looked: dict[str, float] = field(default_factory=dict)
-
-    def news(self, jobs: Iterable[Job], now: float) -> Iterator[Reached]:
-        """What jobs have reached since they were last looked at."""
-        active = [job for job in jobs if job.elastic]
-        self._looked = {job.id: self._looked.get(job.id, 0.0) for job in active}
-        for job in active:
-            if now - self._looked[job.id] < LOOK_SECONDS:
-                continue
-            self._looked[job.id] = now
-            reached = last_commit(job.id, self.run(job.id) / "journal.jsonl")
-            if reached is not None:
+def news(jobs: Iterable[Job], run: Callable[[str], Path]) -> Iterator[Reached]:
+    """What elastic jobs have reached that their records do not say yet."""
+    for job in jobs:
+        if job.elastic:
+            reached = last_commit(job.id, run(job.id) / "journal.jsonl")
+            if reached is not None and reached.steps != job.steps:
                 yield reached
 
 

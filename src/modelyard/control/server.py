@@ -16,6 +16,7 @@ from pathlib import Path
 import uvicorn
 from sqlalchemy import Engine as Database
 
+from modelyard.control import progress
 from modelyard.control.api.app import application
 from modelyard.control.api.jobs import Jobs
 from modelyard.control.api.yard import Yard
@@ -28,7 +29,7 @@ from modelyard.control.lifecycle.job import Job
 from modelyard.control.lifecycle.machine import Lifecycle
 from modelyard.control.lifecycle.node import NodeRecord
 from modelyard.control.loop import Decide
-from modelyard.control.progress import Journals, Reached
+from modelyard.control.progress import Reached
 from modelyard.control.recipes import Recipes
 from modelyard.control.store.callers import Caller, Role, issue, recognise
 from modelyard.control.store.connection import open_database, sqlite_url
@@ -84,7 +85,6 @@ class YardServer:
         self._store = Store(self._database)
         self._engine = LocalEngine(settings.folder / "tasks")
         self._recipes = Recipes(self._store, settings.folder / "runs", yard_secret(settings.folder))
-        self._journals = Journals(self._recipes.run)
         self._scheduler: Scheduler | None = None
         before = settings.folder / SERVERS / f"{settings.name}.port"
         self._socket = _listen(settings.host, settings.port or _port_before(settings.host, before))
@@ -135,7 +135,7 @@ class YardServer:
     def _schedule(self, plan: BackupPlan) -> Schedule:
         def tell(what: str) -> None:
             event = Noted(self.leading.now, what)
-            self.leading.ask(lambda *_: [event]).result(timeout=TOLD_SECONDS)
+            self.leading.ask(event).result(timeout=TOLD_SECONDS)
 
         return Schedule(
             plan,
@@ -170,7 +170,7 @@ class YardServer:
             if node.name not in lifecycle.nodes
             or lifecycle.nodes[node.name].devices != node.devices
         ]
-        reached = list(self._journals.news(lifecycle.active.values(), now))
+        reached = list(progress.news(lifecycle.active.values(), self._recipes.run))
         for one in reached:
             self._learn(lifecycle.active[one.job], one)
         return [*nodes, *(Progressed(now, one.job, one.steps) for one in reached)]

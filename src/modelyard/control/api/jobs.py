@@ -130,8 +130,7 @@ class Jobs:
                 what = f"job {kept.job.id} is {kept.job.state} already"
                 raise Refused(409, what, fix="submit it again")
             event = Wished(self.leading.now, kept.job.id, wish, call.caller.user)
-            outcomes = await self._happen(event)
-            jobs = [job for outcome in outcomes for job in outcome.jobs]
+            jobs = (await self._happen(event)).jobs
             return JSONResponse(job_shape(jobs[-1] if jobs else kept.job, self.leading.now))
 
         return answer
@@ -156,8 +155,8 @@ class Jobs:
         await self._happen(event)
         return JSONResponse(kept_shape(await self._found(call), self.leading.now))
 
-    async def _happen(self, event: Event, *, specs: dict[str, str] | None = None) -> list[Outcome]:
-        return await asyncio.wrap_future(self.leading.ask(lambda *_: [event], specs))
+    async def _happen(self, event: Event, *, specs: dict[str, str] | None = None) -> Outcome:
+        return await asyncio.wrap_future(self.leading.ask(event, specs))
 
     async def _found(self, call: Call) -> Kept:
         """The job that a prefix of its id, or its name, means; only among those to be seen."""

@@ -71,7 +71,7 @@ class Yard:
         why = _text(await call.fields(), "why", otherwise="")
         node = str(call.request.path_params["node"])
         event = NodeTurned(self.leading.now, node, health, call.caller.user, why)
-        await asyncio.wrap_future(self.leading.ask(lambda *_: [event]))
+        await asyncio.wrap_future(self.leading.ask(event))
         return await self.nodes(call)
 
     async def drain(self, call: Call) -> Response:

@@ -26,8 +26,10 @@ class Ending:
     state: State
     reason: Reason
     detail: str
-    #: of an end that has just come: seconds to wait; of what follows: a time
+    #: nothing is started for it before that time
     not_before: float = 0.0
+    #: how long to wait at least for the rest of the news
+    settle_seconds: float = 0.0
 
 
 def ending(exit: Exit | None, slot: Slot) -> Ending:
@@ -44,7 +46,7 @@ def ending(exit: Exit | None, slot: Slot) -> Ending:
         )
     if exit.code == 0:
         what = "ended before its job was done"
-        return Ending(State.WAITING, Reason.KILLED, what, SETTLING_SECONDS)
+        return Ending(State.WAITING, Reason.KILLED, what, settle_seconds=SETTLING_SECONDS)
     return Ending(State.FAILED, Reason.EXIT_CODE, f"ended with exit code {exit.code}")
 
 
@@ -59,7 +61,7 @@ def after_death(job: Job, found: Ending, at: float) -> Ending:
     if not job.elastic:
         return Ending(State.WAITING, found.reason, found.detail, at + pause)
     # The first death is nobody's habit: its slot gets another task at once.
-    wait = max(found.not_before, pause if job.deaths > 1 else 0.0)
+    wait = max(found.settle_seconds, pause if job.deaths > 1 else 0.0)
     return Ending(State.RUNNING, found.reason, found.detail, at + wait)
 
 
