@@ -28,7 +28,7 @@ ifndef V
 endif
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: help setup test test-slow lint format types imports demo \
+.PHONY: bench-chaos bench-control help setup test test-slow lint format types imports demo \
         bench bench-reproduce bench-simulator bench-decisions bench-yard \
         bench-topology bench-dl2 bench-training bench-recovery bench-disturbed bench-snapshot \
         bench-engine bench-aggregations bench-data bench-planner bench-bulk bench-calibration docs clean distclean
@@ -136,6 +136,12 @@ bench-snapshot: setup ## how long training stands still for a snapshot, beside t
 
 bench-engine: setup ## what it costs to run tasks as processes of this machine
 	$(BIN)/python benchmarks/engine.py
+
+bench-chaos: setup ## kill a yard's server again and again, and count what is lost
+	$(BIN)/python benchmarks/chaos.py
+
+bench-control: setup ## how a yard answers when thousands of jobs wait
+	$(BIN)/python benchmarks/control.py
 
 bench-decisions: setup ## how fast the policies decide
 	$(BIN)/python benchmarks/decisions.py
