@@ -167,3 +167,37 @@ def test_a_newer_database_is_refused(database: Engine) -> None:
 def test_addresses_that_are_none(address: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"database|live in"):
         open_database(address)
+
+
+def test_the_log_of_an_older_database_is_kept_and_learns_its_tenants(url: str) -> None:
+    database = open_database(url)
+    upgrade(database, to="0001")
+    with database.begin() as connection:
+        connection.execute(
+            text(
+                "INSERT INTO jobs (id, name, tenant, owner, state, reason, submitted, record, spec)"
+                " VALUES ('j1', 'n', 'red', 'ann', 'waiting', 'submitted', 1.0, '{}', '{}')"
+            )
+        )
+        connection.execute(text("INSERT INTO entries (at, job, what) VALUES (1.0, 'j1', 'here')"))
+        connection.execute(text("INSERT INTO entries (at, what) VALUES (2.0, 'of the yard')"))
+    upgrade(database)
+    store = Store(database)
+    assert [line.entry.what for line in store.log(tenant="red")] == ["here"]
+    assert [(line.entry.tenant, line.entry.held) for line in store.log()] == [("red", ()), ("", ())]
+    database.dispose()
+
+
+def test_entries_say_which_devices_a_job_has(database: Engine) -> None:
+    store, term, lifecycle = Store(database), a_term(database), Lifecycle()
+    for event in (
+        NodeSeen(1.0, NodeRecord(name="a", kind="cpu", devices=2)),
+        Submitted(1.0, a_job("j1")),
+        Decided(2.0, "j1", (("a", 2),)),
+        Decided(3.0, "j1", (("a", 1),)),
+    ):
+        outcome = lifecycle.handle(event)
+        lifecycle.apply(outcome)
+        store.write([outcome], term=term, specs={"j1": "{}"})
+    held = [line.entry.held for line in store.log(job="j1")]
+    assert held == [(), (("a", (0, 1)),), (("a", (0,)),)]

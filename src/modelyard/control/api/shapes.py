@@ -62,10 +62,12 @@ def line_shape(line: Line) -> dict[str, object]:
         "number": line.number,
         "at": entry.at,
         "job": entry.job,
+        "tenant": entry.tenant,
         "node": entry.node,
         "attempt": entry.attempt,
         "state": entry.state,
         "reason": entry.reason,
+        "held": entry.held,
         "what": entry.what,
         "who": entry.who,
     }

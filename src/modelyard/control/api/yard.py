@@ -153,16 +153,7 @@ class Yard:
         return JSONResponse({"alive": True, "leads": self.leading.leads})
 
     def _visible(self, caller: Caller, after: int) -> list[Line]:
-        lines = self.store.log(after=after)
-        if caller.role is Role.ADMIN:
-            return lines
-        own: dict[str, bool] = {}
-        for line in lines:
-            name = line.entry.job
-            if name and name not in own:
-                kept = self.store.job(name)
-                own[name] = kept is not None and caller.may_see(kept.job.facts.tenant)
-        return [line for line in lines if own.get(line.entry.job, False)]
+        return self.store.log(after=after, tenant=caller.scope)
 
     async def _news(self, call: Call, after: int) -> AsyncIterator[str]:
         quiet = 0.0

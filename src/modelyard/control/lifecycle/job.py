@@ -10,6 +10,9 @@ from typing import Self
 from modelyard.control.lifecycle.states import TRANSITIONS, Reason, State
 from modelyard.engines.interface import TaskName
 
+#: nodes, each with numbers of its devices
+Held = tuple[tuple[str, tuple[int, ...]], ...]
+
 #: the number of the slot in which an elastic job's conductor runs
 CONDUCTOR_SLOT = -1
 
@@ -130,6 +133,14 @@ class Job:
         for slot in self.slots:
             counts[slot.node] = counts.get(slot.node, 0) + len(slot.devices)
         return tuple(sorted(counts.items()))
+
+    @property
+    def held(self) -> Held:
+        """Devices that it was given, by the name of the node."""
+        found: dict[str, list[int]] = {}
+        for slot in self.slots:
+            found.setdefault(slot.node, []).extend(slot.devices)
+        return tuple((node, tuple(sorted(devices))) for node, devices in sorted(found.items()))
 
     def occupied(self) -> Iterator[tuple[str, int]]:
         """Devices that its tasks may be using still, as node and number."""

@@ -28,7 +28,7 @@ from modelyard.control.lifecycle.events import (
     Wish,
     Wished,
 )
-from modelyard.control.lifecycle.job import CONDUCTOR_SLOT, Form, Job, Slot
+from modelyard.control.lifecycle.job import CONDUCTOR_SLOT, Form, Held, Job, Slot
 from modelyard.control.lifecycle.node import Health, NodeRecord
 from modelyard.control.lifecycle.states import Reason, State
 from modelyard.engines.interface import TaskName
@@ -45,11 +45,15 @@ class Entry:
 
     at: float
     job: str = ""
+    #: of the job
+    tenant: str = ""
     node: str = ""
     attempt: int = 0
     #: the job's state and reason afterwards
     state: State | None = None
     reason: Reason | None = None
+    #: nodes and devices that the job was given, afterwards
+    held: Held = ()
     what: str
     who: str = ""
 
@@ -437,9 +441,11 @@ def _told(job: Job, at: float, what: str, *, who: str = "") -> Outcome:
     entry = Entry(
         at=at,
         job=job.id,
+        tenant=job.facts.tenant,
         attempt=job.attempt,
         state=job.state,
         reason=job.reason,
+        held=job.held,
         what=what,
         who=who,
     )

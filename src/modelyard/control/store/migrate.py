@@ -8,7 +8,7 @@ from modelyard.errors import YardError
 
 SCRIPTS = "modelyard.control.store:migrations"
 #: the last of the files in `migrations/versions`
-NEWEST = "0001"
+NEWEST = "0002"
 
 
 class NewerDatabase(YardError):

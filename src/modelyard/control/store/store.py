@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -59,7 +60,7 @@ class Store:
                 kept = [{"name": one.name, "record": node_text(one)} for one in turned.values()]
                 _put(connection, nodes, kept, key="name")
             if log:
-                connection.execute(entries.insert(), [asdict(entry) for entry in log])
+                connection.execute(entries.insert(), [_entry_row(entry) for entry in log])
 
     def load(self) -> Lifecycle:
         """Everything that is not over."""
@@ -109,11 +110,20 @@ class Store:
             asked = asked.where(jobs.c.tenant == tenant)
         return {State(state): count for state, count in self._read(asked)}
 
-    def log(self, *, job: str | None = None, after: int = 0, most: int = 1_000) -> list[Line]:
+    def log(
+        self,
+        *,
+        job: str | None = None,
+        tenant: str | None = None,
+        after: int = 0,
+        most: int = 1_000,
+    ) -> list[Line]:
         """Entries with larger numbers than `after`, the oldest first."""
         asked = select(entries).where(entries.c.number > after)
         if job is not None:
             asked = asked.where(entries.c.job == job)
+        if tenant is not None:
+            asked = asked.where(entries.c.tenant == tenant)
         return [_line(row) for row in self._read(asked.order_by(entries.c.number).limit(most))]
 
     def _read(self, asked: Select[*tuple[Any, ...]]) -> Sequence[Row[*tuple[Any, ...]]]:
@@ -160,14 +170,20 @@ def _kept(row: Row[*tuple[Any, ...]]) -> Kept:
     return Kept(job_of(row.record), row.spec, row.ended)
 
 
+def _entry_row(entry: Entry) -> dict[str, object]:
+    return {**asdict(entry), "held": json.dumps(entry.held)}
+
+
 def _line(row: Row[*tuple[Any, ...]]) -> Line:
     entry = Entry(
         at=row.at,
         job=row.job,
+        tenant=row.tenant,
         node=row.node,
         attempt=row.attempt,
         state=State(row.state) if row.state else None,
         reason=Reason(row.reason) if row.reason else None,
+        held=tuple((node, tuple(devices)) for node, devices in json.loads(row.held)),
         what=row.what,
         who=row.who,
     )

@@ -61,14 +61,20 @@ entries = Table(
     Column("number", _NUMBER, primary_key=True, autoincrement=True),
     Column("at", Double, nullable=False),
     Column("job", String(32), nullable=False, server_default=text("''")),
+    #: of the job, so that a tenant's log is read without looking at anybody else's
+    Column("tenant", String(200), nullable=False, server_default=text("''")),
     Column("node", String(200), nullable=False, server_default=text("''")),
     Column("attempt", Integer, nullable=False, server_default=text("0")),
     Column("state", String(32)),
     Column("reason", String(32)),
+    #: devices of the job afterwards, as JSON
+    Column("held", Text, nullable=False, server_default=text("'[]'")),
     Column("what", Text, nullable=False),
     Column("who", String(200), nullable=False, server_default=text("''")),
 )
 Index("entries_by_job", entries.c.job, entries.c.number)
+Index("entries_by_tenant", entries.c.tenant, entries.c.number)
+Index("entries_by_time", entries.c.at)
 
 #: one row: who leads, since which term, and until when unless it is renewed
 lease = Table(
