@@ -15,6 +15,7 @@ from pathlib import Path
 
 import uvicorn
 from sqlalchemy import Engine as Database
+from starlette.applications import Starlette
 
 from modelyard.control import progress
 from modelyard.control.api.app import application
@@ -29,6 +30,7 @@ from modelyard.control.lifecycle.job import Job
 from modelyard.control.lifecycle.machine import Lifecycle
 from modelyard.control.lifecycle.node import NodeRecord
 from modelyard.control.loop import Decide
+from modelyard.control.parts import Pages, Parts, no_pages
 from modelyard.control.progress import Reached
 from modelyard.control.recipes import Recipes
 from modelyard.control.store.callers import Caller, Role, issue, recognise
@@ -49,6 +51,8 @@ TOKEN_FILE, SECRET_FILE = "admin.token", "secret"
 SERVERS = "servers"
 #: how long the thread of backups waits for its line in the log
 TOLD_SECONDS = 30.0
+#: how long open connections may keep a server from ending
+END_SECONDS = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,8 +80,9 @@ class ServerSettings:
 class YardServer:
     """Everything that one process of the control plane has."""
 
-    def __init__(self, settings: ServerSettings) -> None:
+    def __init__(self, settings: ServerSettings, pages: Pages = no_pages) -> None:
         self.settings = settings
+        self._pages = pages
         (settings.folder / SERVERS).mkdir(parents=True, exist_ok=True, mode=0o700)
         self._alone = _only_one(settings.folder / SERVERS / f"{settings.name}.lock")
         self._database = open_database(settings.database or sqlite_url(settings.folder / "yard.db"))
@@ -110,15 +115,14 @@ class YardServer:
         where = {"address": self.address, "pid": os.getpid()}
         found = self.settings.folder / SERVERS / f"{self.settings.name}.json"
         write_atomically(found, json.dumps(where))
-        jobs = Jobs(
-            self._store,
-            self.leading,
-            self._engine,
-            self.settings.cluster,
-            lambda: self._scheduler,
+        config = uvicorn.Config(
+            self._application(),
+            log_level="warning",
+            access_log=False,
+            lifespan="off",
+            # Whoever listens to a stream does so for ever.
+            timeout_graceful_shutdown=END_SECONDS,
         )
-        app = application(jobs, Yard(self._store, self.leading, self._backups))
-        config = uvicorn.Config(app, log_level="warning", access_log=False, lifespan="off")
         self.leading.start()
         if self._backups is not None:
             self._backups.start()
@@ -131,6 +135,24 @@ class YardServer:
             self._database.dispose()
             found.unlink(missing_ok=True)
             os.close(self._alone)
+
+    def _application(self) -> Starlette:
+        jobs = Jobs(
+            self._store,
+            self.leading,
+            self._engine,
+            self.settings.cluster,
+            lambda: self._scheduler,
+        )
+        yard = Yard(self._store, self.leading, self._backups)
+        parts = Parts(
+            jobs=jobs,
+            yard=yard,
+            tenants=self.settings.tenants,
+            run=self._recipes.run,
+            secret=yard_secret(self.settings.folder),
+        )
+        return application(jobs, yard, self._pages(parts))
 
     def _schedule(self, plan: BackupPlan) -> Schedule:
         def tell(what: str) -> None:

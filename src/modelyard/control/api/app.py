@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from starlette.applications import Starlette
-from starlette.routing import Route
+from starlette.routing import BaseRoute, Route
 
 from modelyard.control.api.calls import Answer, guarded
 from modelyard.control.api.jobs import Jobs
@@ -12,8 +14,8 @@ from modelyard.control.leading import Clock
 from modelyard.control.lifecycle.events import Wish
 
 
-def application(jobs: Jobs, yard: Yard) -> Starlette:
-    """The yard as a web application."""
+def application(jobs: Jobs, yard: Yard, more: Sequence[BaseRoute] = ()) -> Starlette:
+    """The yard as a web application, with more routes than those for programs."""
     table: list[tuple[str, str, Answer]] = [
         ("POST", "/v1/jobs", jobs.submit),
         ("GET", "/v1/jobs", jobs.page),
@@ -39,4 +41,4 @@ def application(jobs: Jobs, yard: Yard) -> Starlette:
         Route(path, guarded(yard.store.database, clock, answer), methods=[method])
         for method, path, answer in table
     ]
-    return Starlette(routes=[*routes, Route("/healthz", yard.alive)])
+    return Starlette(routes=[*routes, Route("/healthz", yard.alive), *more])

@@ -90,24 +90,50 @@ class Call:
 Answer = Callable[[Call], Awaitable[Response]]
 
 
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """What is said of a call that failed."""
+
+    status: int
+    error: str
+    fix: str
+
+    def as_json(self) -> Response:
+        headers = {"WWW-Authenticate": "Bearer"} if self.status == 401 else {}
+        body = {"error": self.error, "fix": self.fix}
+        return JSONResponse(body, status_code=self.status, headers=headers)
+
+
+#: who calls; `Refused` when that is not known
+Identify = Callable[[Database, Request], Caller]
+#: how a failure is shown to whoever called, if that is known
+Show = Callable[[Request, Caller | None, Failure], Response]
+
+
 def guarded(
-    database: Database, clock: Clock, answer: Answer
+    database: Database,
+    clock: Clock,
+    answer: Answer,
+    *,
+    identify: Identify | None = None,
+    show: Show = lambda _, __, failure: failure.as_json(),
 ) -> Callable[[Request], Awaitable[Response]]:
     """A route that knows its caller, answers every error in one shape, and leaves a trace."""
+    who = identify or _bearer
 
     async def route(request: Request) -> Response:
         caller: Caller | None = None
         detail = ""
         try:
-            caller = await run_in_threadpool(_caller, database, request)
+            caller = await run_in_threadpool(who, database, request)
             response = await answer(Call(request, caller))
         except ClientDisconnect:
             return Response(status_code=499)
         except NotNow as error:
             elsewhere = await run_in_threadpool(_leader_elsewhere, database, request)
-            response, detail = elsewhere or _failed(error), str(error)
+            response, detail = elsewhere or show(request, caller, failure_of(error)), str(error)
         except Exception as error:
-            response, detail = _failed(error), str(error)
+            response, detail = show(request, caller, failure_of(error)), str(error)
         if request.method != "GET" or response.status_code in (401, 403, 404, 413):
             call = f"{request.method} {request.url.path}"
             await run_in_threadpool(
@@ -118,7 +144,7 @@ def guarded(
     return route
 
 
-def _caller(database: Database, request: Request) -> Caller:
+def _bearer(database: Database, request: Request) -> Caller:
     scheme, _, token = request.headers.get("authorization", "").partition(" ")
     if scheme.lower() != "bearer" or not token:
         fix = "send 'Authorization: Bearer TOKEN', or set YARD_TOKEN"
@@ -154,7 +180,8 @@ def _trace(
         log.warning("%s by %s (%d) could not be written to the audit", call, caller, status)
 
 
-def _failed(error: Exception) -> Response:
+def failure_of(error: Exception) -> Failure:
+    """What people are told of an error; the log has what they are not."""
     status = 500
     if isinstance(error, Refused):
         status = error.status
@@ -165,11 +192,8 @@ def _failed(error: Exception) -> Response:
     elif isinstance(error, (NotNow, SQLAlchemyError)):
         status = 503
     if isinstance(error, YardError):
-        body = {"error": error.message if error.fix else str(error), "fix": error.fix}
-    elif status == 503:
-        body = {"error": "the yard's database does not answer", "fix": "try again in a moment"}
-    else:
-        log.exception("a call failed", exc_info=error)
-        body = {"error": "the yard made a mistake", "fix": "see the server's log"}
-    headers = {"WWW-Authenticate": "Bearer"} if status == 401 else {}
-    return JSONResponse(body, status_code=status, headers=headers)
+        return Failure(status, error.message if error.fix else str(error), error.fix)
+    if status == 503:
+        return Failure(status, "the yard's database does not answer", "try again in a moment")
+    log.exception("a call failed", exc_info=error)
+    return Failure(status, "the yard made a mistake", "see the server's log")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
 from starlette.concurrency import run_in_threadpool
@@ -23,6 +23,8 @@ from modelyard.engines.interface import Engine, TaskName
 from modelyard.errors import InputError
 from modelyard.schedule.explain import explain
 from modelyard.spec.cluster import Cluster
+
+Fields = Mapping[str, object]
 
 MOST_LISTED = 1_000
 #: of a file's name in what is said of it
@@ -79,11 +81,14 @@ class Jobs:
         return JSONResponse({"jobs": shapes, "counts": counts})
 
     async def show(self, call: Call) -> Response:
-        return JSONResponse(kept_shape(await self._found(call), self.leading.now))
+        return JSONResponse(kept_shape(await self.found(call), self.leading.now))
 
     async def why(self, call: Call) -> Response:
         """GET: why a job is where it is; for a waiting one what the policy says."""
-        kept = await self._found(call)
+        return JSONResponse(await self.explained(await self.found(call)))
+
+    async def explained(self, kept: Kept) -> dict[str, object]:
+        """Why this job is where it is."""
         shape = job_shape(kept.job, self.leading.now, ended=kept.ended)
         sentence = f"Job {kept.job.id} is {kept.job.state}: {kept.job.reason}"
         if kept.job.detail:
@@ -93,25 +98,25 @@ class Jobs:
             asked = self.leading.consult(lambda *now: self._explained(kept.job.id, *now))
             explained: dict[str, object] = await asyncio.wrap_future(asked)
             found.update(explained)
-        return JSONResponse(found)
+        return found
 
     async def events(self, call: Call) -> Response:
         """GET: the log of one job, the oldest first."""
-        kept = await self._found(call)
+        kept = await self.found(call)
         after = call.number("after", 0, most=10**15)
         lines = await run_in_threadpool(lambda: self.store.log(job=kept.job.id, after=after))
         return JSONResponse({"events": [line_shape(line) for line in lines]})
 
     async def log(self, call: Call) -> Response:
         """GET: a piece of a task's output; `X-Next` says where the next one begins."""
-        kept = await self._found(call)
+        kept = await self.found(call)
         query = call.request.query_params
         attempt = call.number("attempt", kept.job.attempt, most=10**6)
         incarnation = call.number("incarnation", 0, most=10**6)
         role = query.get("role") or ("conductor" if kept.job.elastic else "worker-0")
-        if role not in _roles(kept.job):
+        if role not in roles(kept.job):
             raise Refused(
-                404, f"there is no task '{role[:40]}'", fix=f"it has {', '.join(_roles(kept.job))}"
+                404, f"there is no task '{role[:40]}'", fix=f"it has {', '.join(roles(kept.job))}"
             )
         name = TaskName(kept.job.id, attempt, role, incarnation)
         start = call.number("start", 0, most=10**15)
@@ -125,7 +130,7 @@ class Jobs:
         """POST: pause, resume or cancel."""
 
         async def answer(call: Call) -> Response:
-            kept = await self._changeable(call)
+            kept = await self.changeable(call)
             if kept.job.state.over:
                 what = f"job {kept.job.id} is {kept.job.state} already"
                 raise Refused(409, what, fix="submit it again")
@@ -137,8 +142,12 @@ class Jobs:
 
     async def rescope(self, call: Call) -> Response:
         """PATCH: other numbers of devices, or another priority."""
-        job = (await self._changeable(call)).job
-        fields = await call.fields()
+        return await self.change(call, call.fields)
+
+    async def change(self, call: Call, sent: Callable[[], Awaitable[Fields]]) -> Response:
+        """The same for whoever sends it in another way; nothing is read for who may not."""
+        job = (await self.changeable(call)).job
+        fields = await sent()
         unknown = sorted(set(fields) - {"min_devices", "max_devices", "priority"})
         if unknown:
             fix = "send 'min_devices', 'max_devices' or 'priority'"
@@ -153,12 +162,12 @@ class Jobs:
             numbers.get("priority", job.priority),
         )
         await self._happen(event)
-        return JSONResponse(kept_shape(await self._found(call), self.leading.now))
+        return JSONResponse(kept_shape(await self.found(call), self.leading.now))
 
     async def _happen(self, event: Event, *, specs: dict[str, str] | None = None) -> Outcome:
         return await asyncio.wrap_future(self.leading.ask(event, specs))
 
-    async def _found(self, call: Call) -> Kept:
+    async def found(self, call: Call) -> Kept:
         """The job that a prefix of its id, or its name, means; only among those to be seen."""
         asked = call.job
         found = await run_in_threadpool(
@@ -173,8 +182,8 @@ class Jobs:
         several = ", ".join(kept.job.id for kept in ids)
         raise Refused(409, f"'{asked[:40]}' could be {several} …", fix="write more of the id")
 
-    async def _changeable(self, call: Call) -> Kept:
-        kept = await self._found(call)
+    async def changeable(self, call: Call) -> Kept:
+        kept = await self.found(call)
         if not call.caller.may_change(kept.job.facts.tenant):
             raise Refused(403, f"{call.caller.user} may look at jobs, not change them")
         return kept
@@ -194,10 +203,10 @@ class Jobs:
         }
 
 
-def _roles(job: Job) -> list[str]:
+def roles(job: Job) -> list[str]:
     """Tasks that a job has or had."""
-    roles = [f"worker-{number}" for number in range(max(job.slots_made, 1))]
-    return [*(["conductor"] if job.elastic else []), *roles]
+    workers = [f"worker-{number}" for number in range(max(job.slots_made, 1))]
+    return [*(["conductor"] if job.elastic else []), *workers]
 
 
 def _whole(name: str, value: object) -> int:

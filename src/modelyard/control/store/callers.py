@@ -61,7 +61,7 @@ def issue(database: Engine, caller: Caller, *, at: float) -> str:
     with database.begin() as connection:
         connection.execute(
             tokens.insert().values(
-                digest=_digest(token),
+                digest=digest_of(token),
                 hint=token[:HINT_LETTERS],
                 user=caller.user,
                 tenant=caller.tenant,
@@ -74,7 +74,12 @@ def issue(database: Engine, caller: Caller, *, at: float) -> str:
 
 def recognise(database: Engine, token: str) -> Caller | None:
     """Whose token it is; None for nobody's."""
-    asked = select(tokens).where(tokens.c.digest == _digest(token))
+    return recognise_digest(database, digest_of(token))
+
+
+def recognise_digest(database: Engine, digest: str) -> Caller | None:
+    """The same for whoever kept only the hash of a token that was shown before."""
+    asked = select(tokens).where(tokens.c.digest == digest)
     with database.connect().execution_options(reads=True) as connection:
         row = connection.execute(asked).one_or_none()
     return Caller(row.user, row.tenant, Role(row.role)) if row else None
@@ -115,5 +120,6 @@ def note_call(
         )
 
 
-def _digest(token: str) -> str:
+def digest_of(token: str) -> str:
+    """What is kept of a token."""
     return hashlib.sha256(token.encode()).hexdigest()
