@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from modelyard.control.lifecycle.events import (
     Decided,
+    DeviceTurned,
     NodeSeen,
     NodeTurned,
     Progressed,
@@ -253,6 +254,8 @@ class World:
         self.quiet, self.asleep = True, []
         for name in NODES:
             self.tell(NodeTurned(self.engine.now, name, Health.IN_SERVICE, "test"))
+            for device in range(NODES[name]):
+                self.tell(DeviceTurned(self.engine.now, name, device, ""))
         for job in list(self.leader.lifecycle.jobs.values()):
             if job.state is State.PAUSED or job.then == (State.PAUSED, job.reason):
                 self.tell(Wished(self.engine.now, job.id, Wish.RESUME, "test"))
@@ -327,15 +330,23 @@ class World:
             self.tell(Wished(now, luck.choice(jobs), wish, "ann"))
         if jobs and luck.random() < 0.05:
             low = luck.randint(1, 3)
-            self.tell(Rescoped(now, luck.choice(jobs), "ann", low, low + luck.randint(0, 3), 0))
+            name, high = luck.choice(jobs), low + luck.randint(0, 3)
+            known = self.leader.lifecycle.jobs.get(name)
+            each = known.facts.worker_devices if known else 1
+            self.tell(Rescoped(now, name, "ann", each * low, each * high, 0))
         if luck.random() < 0.05:
             health = luck.choice([Health.IN_SERVICE, Health.IN_SERVICE, Health.DRAINED])
             self.tell(NodeTurned(now, luck.choice(list(NODES)), health, "ann"))
+        if luck.random() < 0.08:
+            node = luck.choice(list(NODES))
+            why = luck.choice(["", "", "it burns"])
+            self.tell(DeviceTurned(now, node, luck.randrange(NODES[node]), why))
 
     def new_job(self, name: str) -> Job:
         luck = self.luck
         form = luck.choice(list(Form))
-        low = luck.randint(1, 3)
+        each = luck.choice([1, 1, 2]) if form is Form.ELASTIC else 1
+        low = luck.randint(1, 3) if each == 1 else 1
         self.work[name] = luck.uniform(1.0, 30.0)
         facts = Facts(
             id=name,
@@ -345,9 +356,12 @@ class World:
             submitted=self.engine.now,
             form=form,
             retries=luck.choice([0, 0, 2]),
+            worker_devices=each,
         )
         high = low + luck.randint(0, 4)
-        return Job(facts=facts, min_devices=low, max_devices=high, since=self.engine.now)
+        return Job(
+            facts=facts, min_devices=each * low, max_devices=each * high, since=self.engine.now
+        )
 
     def life(self) -> None:
         """Tasks work, end, are killed."""
@@ -403,10 +417,11 @@ class World:
                 yield Decided(now, job.id, parts)
 
     def fit(self, job: Job, free: dict[str, int]) -> tuple[tuple[str, int], ...]:
-        wanted = self.luck.randint(job.min_devices, job.max_devices)
+        each = job.facts.worker_devices
+        wanted = self.luck.randint(job.min_devices // each, job.max_devices // each) * each
         parts: dict[str, int] = {}
         for node in self.luck.sample(sorted(free), len(free)):
-            taken = min(max(free[node], 0), wanted - sum(parts.values()))
+            taken = min(max(free[node], 0) // each * each, wanted - sum(parts.values()))
             if taken > 0:
                 parts[node] = taken
         if sum(parts.values()) < job.min_devices:

@@ -26,9 +26,18 @@ CLUSTER = uniform_cluster(2, 4, kind="cpu")
 CURVE = ((1, 1.0), (2, 1.8), (4, 3.0), (8, 4.0))
 
 
-def a_job(number: int, *, form: Form, devices: tuple[int, int], at: float = 0.0) -> Job:
+def a_job(
+    number: int, *, form: Form, devices: tuple[int, int], at: float = 0.0, each: int = 1
+) -> Job:
     facts = Facts(
-        id=f"j{number}", name="x", tenant="t", owner="ann", submitted=at, form=form, model="gpt"
+        id=f"j{number}",
+        name="x",
+        tenant="t",
+        owner="ann",
+        submitted=at,
+        form=form,
+        model="gpt",
+        worker_devices=each,
     )
     return Job(facts=facts, min_devices=devices[0], max_devices=devices[1], since=at)
 
@@ -64,7 +73,12 @@ def play(policy: str) -> tuple[MemoryLedger, float]:
     for number in range(12):
         form = Form.ELASTIC if number % 3 else Form.COMMAND
         devices = (1, 4) if form is Form.ELASTIC else (1 + number % 4,) * 2
-        loop.note([Submitted(0.0, a_job(number, form=form, devices=devices))])
+        # One of them has workers that need two devices of a node, another one three.
+        each = {4: 2, 8: 3}.get(number, 1)
+        if each > 1:
+            devices = (each, 6)
+        job = a_job(number, form=form, devices=devices, each=each)
+        loop.note([Submitted(0.0, job)])
         work[f"j{number}"] = 50.0
     for second in range(1, 2_000):
         engine.now = float(second)
@@ -85,6 +99,10 @@ def play(policy: str) -> tuple[MemoryLedger, float]:
         if second % 5 == 0:
             loop.place(engine.now)
         loop.act(engine.now)
+        assert all(
+            not any(count % job.facts.worker_devices for _, count in job.parts)
+            for job in loop.lifecycle.active.values()
+        )
         assert not list(violations(loop.lifecycle.jobs, loop.lifecycle.nodes))
         assert not engine.wrong
         if not loop.lifecycle.jobs:

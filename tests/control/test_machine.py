@@ -10,6 +10,7 @@ from modelyard.control.lifecycle.events import (
     NodeSeen,
     NodeTurned,
     Progressed,
+    Rescoped,
     Submitted,
     TaskOver,
     TaskRefused,
@@ -30,16 +31,26 @@ A, B = (("a", 2),), (("b", 2),)
 class Story:
     """A yard of two nodes, and one job of it."""
 
-    def __init__(self, form: Form = Form.COMMAND, *, retries: int = 0) -> None:
+    def __init__(
+        self, form: Form = Form.COMMAND, *, retries: int = 0, worker_devices: int = 1
+    ) -> None:
         self.lifecycle = Lifecycle()
         self.last: Job | None = None
         self.at = 0.0
         for name in "ab":
             self.happen(NodeSeen(0.0, NodeRecord(name=name, kind="cpu", devices=4)))
         facts = Facts(
-            id="j", name="j", tenant="t", owner="ann", submitted=0.0, form=form, retries=retries
+            id="j",
+            name="j",
+            tenant="t",
+            owner="ann",
+            submitted=0.0,
+            form=form,
+            retries=retries,
+            worker_devices=worker_devices,
         )
-        self.happen(Submitted(0.0, Job(facts=facts, min_devices=1, max_devices=4, since=0.0)))
+        job = Job(facts=facts, min_devices=worker_devices, max_devices=4, since=0.0)
+        self.happen(Submitted(0.0, job))
 
     def happen(self, event: object) -> None:
         outcome = self.lifecycle.handle(event)
@@ -275,3 +286,33 @@ def test_news_of_strangers_changes_nothing() -> None:
     for name in (TaskName("j", 7, "worker-0"), TaskName("k", 1, "worker-0")):
         story.happen(TaskOver(1.0, name, None))
     assert story.job == before
+
+
+def test_workers_of_two_devices_come_and_go_whole() -> None:
+    story = Story(Form.ELASTIC, worker_devices=2)
+    story.decided((("a", 3),))
+    assert story.standing == (State.WAITING, Reason.SUBMITTED)
+    story.decided((("a", 2),))
+    story.up()
+    story.decided((("a", 2), ("b", 2)))
+    assert [(slot.node, slot.devices) for slot in story.job.slots] == [("a", (0, 1)), ("b", (0, 1))]
+    with pytest.raises(NotPossible, match="2 devices each"):
+        story.happen(Rescoped(story.at, "j", "ann", 1, 4, 0))
+    # A device that fails takes its whole worker along, and only that.
+    story.happen(DeviceTurned(story.at, "b", 1, "broken"))
+    assert [slot.node for slot in story.job.slots] == ["a"]
+    assert (story.job.attempt, story.job.reason) == (1, Reason.RESIZED)
+
+
+def test_a_job_that_may_have_less_than_it_has_gives_the_rest_back() -> None:
+    story = Story(Form.ELASTIC)
+    story.decided((("a", 2), ("b", 2)))
+    story.up()
+    story.happen(Rescoped(story.at, "j", "ann", 1, 2, 0))
+    assert [slot.node for slot in story.job.slots] == ["a", "a"]
+    assert [slot.node for slot in story.job.leaving] == ["b", "b"]
+    command = Story()
+    command.decided((("a", 4),))
+    command.up()
+    command.happen(Rescoped(command.at, "j", "ann", 1, 2, 0))
+    assert command.standing == (State.STOPPING, Reason.MOVED)

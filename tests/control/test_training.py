@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from modelyard.errors import YardError
+
 from .live import LiveYard
 
 pytest.importorskip("torch", reason="training needs torch: install the extra 'train'")
@@ -116,6 +118,45 @@ def test_a_paused_job_keeps_what_it_has_and_goes_on_there(yard: LiveYard, folder
     assert "rolled-back" not in journal
     assert before < STEPS == len(commits(yard, job)) == yard.client.job(job)["steps"]
     assert b"loss" in yard.client.log(job, attempt=2)[0]
+
+
+DIVIDED = (
+    JOB.replace("{min: 1, max: 2}", "{min: 2, max: 4}")
+    .replace("every: 10", "every: 1000")
+    .replace(f"steps: {STEPS}", "steps: 300")
+) + "  parallel: {fsdp: 2}\n"
+
+
+@pytest.mark.slow
+def test_replicas_of_two_processes_come_and_go_whole(tmp_path: Path, folder: str) -> None:
+    yard = LiveYard(tmp_path / "state", cluster="1x4")
+    try:
+        yard.start()
+        with pytest.raises(YardError, match="multiples of 2"):
+            yard.client.submit_text(DIVIDED.replace("min: 2", "min: 1"), folder=folder)
+        job = yard.client.submit_text(DIVIDED, folder=folder)["id"]
+        until_steps(yard, job, 5)
+        _until_members(yard, job, 2)
+        yard.client.scale(job, max_devices=2)
+        _until_members(yard, job, 1)
+        yard.client.scale(job, max_devices=4)
+        _until_members(yard, job, 2)
+        ended = yard.client.wait(job, seconds=240.0)
+        assert (ended["state"], ended["attempt"], ended["steps"]) == ("succeeded", 1, 300), ended
+        assert [entry["step"] for entry in commits(yard, job)] == list(range(300))
+        given = [
+            sum(len(devices) for _, devices in event["held"]) for event in yard.client.events(job)
+        ]
+        assert {2, 4} <= set(given) <= {0, 2, 4}
+    finally:
+        yard.end()
+
+
+def _until_members(yard: LiveYard, job: str, count: int) -> None:
+    end = time.monotonic() + 120.0
+    while len(commits(yard, job)[-1]["members"]) != count:
+        assert time.monotonic() < end, yard.client.events(job)
+        time.sleep(0.05)
 
 
 def _worker_of(yard: LiveYard, job: str) -> int:

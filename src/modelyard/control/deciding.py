@@ -22,6 +22,7 @@ from modelyard.schedule.invariants import broken_rules
 from modelyard.schedule.jobs import IntArray, JobBook, JobCard, JobTable
 from modelyard.schedule.reference import seconds_done
 from modelyard.schedule.view import Policy, TenantView, View
+from modelyard.schedule.whole import whole_workers
 from modelyard.spec.allocation import Allocation, Footprint, allocation, footprint
 from modelyard.spec.cluster import Cluster
 
@@ -54,7 +55,7 @@ class Scheduler:
     def decide(self, lifecycle: Lifecycle, now: float) -> list[Decided]:
         """What the policy gives to whom from now on; unchanged jobs are not named."""
         view = self.view(lifecycle, now)
-        decisions = self.policy.decide(view)
+        decisions = whole_workers(view, self.policy.decide(view))
         if problems := broken_rules(view, decisions):
             raise PolicyBroke(f"policy '{self.policy.name}': {problems[0]}")
         return [
@@ -168,4 +169,5 @@ def _card(job: Job) -> JobCard:
         priority=job.priority,
         exclusive=facts.exclusive,
         kinds=facts.kinds,
+        worker_devices=facts.worker_devices,
     )

@@ -203,7 +203,7 @@ class YardServer:
         if scheduler is None or not job.state.placed or not reached.step_seconds:
             return
         known = scheduler.knowledge.get(job.id)
-        if known is not None and reached.members == job.devices:
+        if known is not None and reached.members == len(job.slots):
             known.measured(Observation(scheduler.footprint(job), reached.step_seconds))
 
 

@@ -45,10 +45,8 @@ def submission(
     if not caller.may_change(tenant):
         what = f"{caller.user} may not submit jobs of tenant '{tenant}'"
         raise InputError(what, fix=f"leave 'tenant' out, or write 'tenant: {caller.tenant}'")
-    if spec.train is not None and spec.train.parallel.places > 1:
-        what = "a yard cannot start workers of several processes yet"
-        raise InputError(what, fix="leave 'parallel' out, or use 'yard train'")
-    kinds = _usable_kinds(spec, cluster)
+    each = _worker_devices(spec)
+    kinds = _usable_kinds(spec, cluster, each)
     if folder and not Path(folder).is_absolute():
         raise InputError(f"'{folder[:200]}' is no absolute folder", fix="send the whole path")
     facts = Facts(
@@ -61,6 +59,7 @@ def submission(
         model=spec.model or spec.name,
         kinds=spec.kinds,
         exclusive=spec.exclusive,
+        worker_devices=each,
         retries=spec.retries,
     )
     job = Job(
@@ -76,14 +75,33 @@ def submission(
     return job, json.dumps(kept)
 
 
-def _usable_kinds(spec: JobSpec, cluster: Cluster) -> list[str]:
+def _worker_devices(spec: JobSpec) -> int:
+    """Devices of one worker; the sizes that a job allows are multiples of them."""
+    if spec.command is not None or spec.train is None:
+        return 1
+    each, low, high = spec.train.parallel.places, spec.devices.min, spec.devices.max
+    if low % each or high % each:
+        nearest = max(low // each, 1) * each, max(high // each, 1) * each
+        what = f"a worker of the job has {each} devices (pipeline × fsdp × tensor)"
+        fix = f"write multiples of {each}, as 'devices: {{min: {nearest[0]}, max: {nearest[1]}}}'"
+        raise InputError(what, fix=fix)
+    return each
+
+
+def _usable_kinds(spec: JobSpec, cluster: Cluster, each: int) -> list[str]:
     """Kinds on which the job may run; what could never start, however long, is refused at once."""
     kinds = [kind for kind in cluster.kinds if not spec.kinds or kind in spec.kinds]
     if not kinds:
         have = ", ".join(cluster.kinds)
         raise InputError(f"no node has {' or '.join(spec.kinds)}", fix=f"this yard has {have}")
-    most = max(cluster.largest_gang(kind) for kind in kinds)
+    most = max(_most_devices(cluster, kind, each) for kind in kinds)
     if spec.devices.min > most:
-        what = f"the job needs {spec.devices.min} devices of one kind and the yard has {most}"
-        raise InputError(what, fix=f"write 'devices: {most}' or fewer")
+        groups = f" in groups of {each}, each on one node," if each > 1 else ""
+        what = f"the job needs {spec.devices.min} devices of one kind{groups} and the yard has"
+        raise InputError(f"{what} {most}", fix=f"write 'devices: {most}' or fewer")
     return kinds
+
+
+def _most_devices(cluster: Cluster, kind: str, each: int) -> int:
+    """Devices of a kind that workers of one job could ever have."""
+    return sum(node.devices // each * each for node in cluster.nodes if node.kind == kind)

@@ -15,9 +15,9 @@ from modelyard.spec.allocation import Allocation
 def broken_rules(view: View, decisions: list[Decision]) -> list[str]:
     """Every rule that these decisions would break, in words; empty when all hold.
 
-    Checked: known jobs, one decision each; gangs whole and within the sizes the job allows; no
-    node over its devices in service; device kinds as asked; no tenant over its maximum;
-    co-location only with a running, willing partner.
+    Checked: known jobs, one decision each; gangs whole and within the sizes the job allows, and
+    each of their workers on one node; no node over its devices in service; device kinds as asked;
+    no tenant over its maximum; co-location only with a running, willing partner.
     """
     jobs = view.jobs
     problems: list[str] = []
@@ -50,6 +50,10 @@ def broken_rules(view: View, decisions: list[Decision]) -> list[str]:
             problems.append(
                 f"job {card.id} gets {after.devices} devices but allows "
                 f"{card.min_devices} to {card.max_devices}"
+            )
+        if any(count % card.worker_devices for count in after.counts):
+            problems.append(
+                f"job {card.id} gets workers of {card.worker_devices} devices across nodes"
             )
         if card.kinds and any(
             view.cluster.nodes[node].kind not in card.kinds for node in after.nodes

@@ -70,6 +70,8 @@ class JobCard:
     priority: int = 0
     exclusive: bool = False
     kinds: tuple[str, ...] = ()
+    #: of one worker, all of one node; sizes are multiples of it
+    worker_devices: int = 1
 
     @property
     def elastic(self) -> bool:

@@ -45,5 +45,7 @@ def _of_job(job: Job) -> Iterator[str]:
     numbers = [slot.number for slot in (*job.slots, *job.leaving)]
     if len(set(numbers)) < len(numbers) or any(number >= job.slots_made for number in numbers):
         yield f"its slots are numbered {numbers}, of {job.slots_made}"
+    if job.elastic and any(len(slot.devices) != job.facts.worker_devices for slot in job.slots):
+        yield f"its workers do not have {job.facts.worker_devices} devices each"
     if job.leaving and job.facts.form is Form.COMMAND:
         yield "a command cannot lose some of its devices"

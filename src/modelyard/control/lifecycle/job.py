@@ -20,7 +20,7 @@ CONDUCTOR_SLOT = -1
 class Form(StrEnum):
     """What a job is made of, and so how it can be resized."""
 
-    #: a conductor and workers of one device each, which come and go while it trains
+    #: a conductor and workers of one size, which come and go while it trains
     ELASTIC = "elastic"
     #: the same command on every node, which knows nothing of the yard: it is stopped and started
     COMMAND = "command"
@@ -40,6 +40,8 @@ class Facts:
     model: str = ""
     kinds: tuple[str, ...] = ()
     exclusive: bool = False
+    #: of one worker, all of one node; an elastic job is given multiples of it
+    worker_devices: int = 1
     #: how often it may fail by its own fault before it has failed for good
     retries: int = 0
 

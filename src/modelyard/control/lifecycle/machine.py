@@ -132,11 +132,25 @@ class Lifecycle:
         low, high = event.min_devices, event.max_devices
         if not 1 <= low <= high:
             raise NotPossible(f"{low} to {high} devices is no range", fix="write 1 or more")
+        each = job.facts.worker_devices
+        if low % each or high % each:
+            what = f"workers of job {job.id} have {each} devices each"
+            raise NotPossible(what, fix=f"write multiples of {each}")
         changed = replace(job, min_devices=low, max_devices=high, priority=event.priority)
         if changed == job:
             return NOTHING
         what = f"{low} to {high} devices, priority {event.priority}, as {event.who} asked"
-        return _told(changed, event.at, what, who=event.who)
+        told = _told(changed, event.at, what, who=event.who)
+        if not job.state.placed or job.devices <= high:
+            return told
+        # Policies keep a running job's size or grow it; that it has too much is known here.
+        if not job.elastic:
+            what = f"stopped to run on {high} devices or fewer"
+            return _joined((told, _stopped(changed, event.at, _LATER[Reason.MOVED], what)))
+        oldest = tuple(sorted(job.slots, key=lambda slot: slot.number)[: high // each])
+        return _joined(
+            (told, self._resized(changed, event.at, replace(job, slots=tuple(oldest)).parts))
+        )
 
     # The policy.
 
@@ -158,13 +172,13 @@ class Lifecycle:
 
     def _placed(self, job: Job, event: Decided) -> Outcome:
         """Start an attempt; nothing where the devices were taken meanwhile."""
-        if event.at < job.not_before:
+        if event.at < job.not_before or not places.whole(job.facts, event.parts):
             return NOTHING
         try:
             devices = self._devices_for(event.parts)
         except places.NoSuchPlace:
             return NOTHING
-        slots = places.slots_for(job.facts.form, devices)
+        slots = places.slots_for(job.facts, devices)
         conductor = None
         if job.facts.form is Form.ELASTIC:
             conductor = Slot(number=CONDUCTOR_SLOT, node=slots[0].node, devices=())
@@ -179,6 +193,8 @@ class Lifecycle:
         return _told(started, event.at, f"placed on {_in_words(event.parts)}")
 
     def _resized(self, job: Job, at: float, parts: tuple[tuple[str, int], ...]) -> Outcome:
+        if not places.whole(job.facts, parts):
+            return NOTHING
         others = [one for one in self.active.values() if one.id != job.id]
         own = {(slot.node, device) for slot in job.slots for device in slot.devices}
         taken, busy = places.given(others) | own, places.held(others)

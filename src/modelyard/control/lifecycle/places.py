@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from modelyard.control.lifecycle.job import Form, Job, Slot
+from modelyard.control.lifecycle.job import Facts, Form, Job, Slot
 from modelyard.control.lifecycle.node import NodeRecord
 
 
@@ -48,14 +48,21 @@ def choose(
     return chosen
 
 
+def whole(facts: Facts, parts: tuple[tuple[str, int], ...]) -> bool:
+    """Whether no worker would have to lie across nodes."""
+    return facts.form is Form.COMMAND or not any(count % facts.worker_devices for _, count in parts)
+
+
 def slots_for(
-    form: Form, devices: Mapping[str, tuple[int, ...]], first: int = 0
+    facts: Facts, devices: Mapping[str, tuple[int, ...]], first: int = 0
 ) -> tuple[Slot, ...]:
-    """A slot for each device, or for each node where one command has all devices of a node."""
+    """A slot for each worker, or for each node where one command has all devices of a node."""
+    each = facts.worker_devices
     groups = [
-        (node, group)
+        (node, numbers[start : start + size])
         for node, numbers in devices.items()
-        for group in ([numbers] if form is Form.COMMAND else [(one,) for one in numbers])
+        for size in ([len(numbers)] if facts.form is Form.COMMAND else [each])
+        for start in range(0, len(numbers), size)
     ]
     return tuple(
         Slot(number=first + at, node=node, devices=group) for at, (node, group) in enumerate(groups)
@@ -78,12 +85,13 @@ def resized(
     lost: list[Slot] = []
     for slot in sorted(job.slots, key=lambda one: one.number):
         node = nodes.get(slot.node)
-        if wanted.get(slot.node, 0) > 0 and node and slot.devices[0] in node.in_service():
-            wanted[slot.node] -= 1
+        stays = node is not None and set(slot.devices) <= set(node.in_service())
+        if stays and wanted.get(slot.node, 0) >= len(slot.devices):
+            wanted[slot.node] -= len(slot.devices)
             kept.append(slot)
         else:
             lost.append(slot)
     more = tuple((node, count) for node, count in wanted.items() if count > 0)
     devices = choose(more, nodes, taken, busy)
-    fresh = slots_for(job.facts.form, devices, first=job.slots_made)
+    fresh = slots_for(job.facts, devices, first=job.slots_made)
     return (*kept, *fresh), tuple(lost)
