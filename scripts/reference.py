@@ -26,6 +26,7 @@ from pydantic.fields import FieldInfo
 from modelyard.cli.main import VERBS, yard
 from modelyard.cli.plan import SUBCOMMANDS, PlanCommand
 from modelyard.cli.plan_json import MEANING, SCHEMA_VERSION
+from modelyard.control.lifecycle import states as states_module
 from modelyard.errors import YardError
 from modelyard.schedule import reasons as reasons_module
 from modelyard.schedule.placement import Strategy
@@ -311,6 +312,33 @@ def reasons() -> str:
     )
 
 
+def states() -> str:
+    """Where a job of the yard can be, and why."""
+    state, reason = states_module.State, states_module.Reason
+    meaning, why = comments(states_module, state), comments(states_module, reason)
+    where = [
+        (
+            f"`{one.value}`",
+            meaning[one.name],
+            ", ".join(
+                f"`{after.value}`" for after in state if after in states_module.TRANSITIONS[one]
+            )
+            or "nowhere",
+        )
+        for one in state
+    ]
+    return page(
+        "States of a job",
+        "A job of the yard is always in one state, and a reason always says why: `yard ps`, "
+        "`yard why`, `yard events`, the API and the pages show both. The two vocabularies are "
+        "closed, and every change is checked against this table "
+        "([how the yard keeps its promises](../concepts/control.md)).",
+        table(("state", "meaning", "and from there to"), where),
+        "## Reasons",
+        table(("reason", "meaning"), [(f"`{one.value}`", why[one.name]) for one in reason]),
+    )
+
+
 def formats() -> str:
     """Every file that Modelyard reads."""
     if tuple(READERS) != FORMATS:
@@ -457,6 +485,7 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "policies.md": policies_page,
     "metrics.md": metrics,
     "reasons.md": reasons,
+    "states.md": states,
     "formats.md": formats,
     "plan-json.md": plan_json,
     "models.md": models_page,
