@@ -13,6 +13,7 @@ import ast
 import dataclasses
 import enum
 import inspect
+import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -26,6 +27,8 @@ from pydantic.fields import FieldInfo
 from modelyard.cli.main import VERBS, yard
 from modelyard.cli.plan import SUBCOMMANDS, PlanCommand
 from modelyard.cli.plan_json import MEANING, SCHEMA_VERSION
+from modelyard.control.api.app import described
+from modelyard.control.api.page import bodies, calls, type_words
 from modelyard.control.lifecycle import states as states_module
 from modelyard.errors import YardError
 from modelyard.schedule import reasons as reasons_module
@@ -480,6 +483,71 @@ def _paragraphs(text: str) -> str:
     return "\n\n".join(blocks)
 
 
+def api() -> str:
+    """Every call of a yard's server and every shape, from the table that answers them."""
+    document = described()
+    parts = [
+        "What a yard's server answers over HTTP. The same for programs is at `/v1/openapi.json` of "
+        "every server (OpenAPI 3.1), for people at `/docs`; both need no token.",
+        document["info"]["description"],
+    ]
+    for path, method, operation in calls(document):
+        words = [operation["summary"], operation.get("description", "")]
+        words += ["Needs no token."] if operation.get("security") == [] else []
+        parts.append(f"## {method} {path}\n\n{' '.join(word for word in words if word)}")
+        if "parameters" in operation:
+            rows = [
+                (f"`{one['name']}`", one["in"], _shape(one["schema"]), one["description"])
+                for one in operation["parameters"]
+            ]
+            parts.append(table(("word", "in", "type", "meaning"), rows))
+        said = [f"- {what}: {_links(words)}" for what, words in bodies(operation)]
+        parts.append("\n".join(said))
+    parts.append("## Failures\n\nAll in one shape: [ProblemShape](#problemshape).")
+    failures = document["components"]["responses"].items()
+    meanings = ((status, one["description"]) for status, one in failures)
+    parts.append(table(("status", "meaning"), meanings))
+    parts += [
+        _shape_section(name, schema) for name, schema in document["components"]["schemas"].items()
+    ]
+    return page("HTTP API", *parts)
+
+
+def _shape_section(name: str, schema: Mapping[str, Any]) -> str:
+    parts = [f"## {name}", schema.get("description", "")]
+    if "enum" in schema:
+        parts.append(f"One of {', '.join(f'`{value}`' for value in schema['enum'])}.")
+    if "properties" in schema:
+        required = schema.get("required", ())
+        rows = [
+            (
+                f"`{field}`",
+                _shape(one),
+                " ".join(
+                    filter(
+                        None,
+                        (
+                            one.get("description", ""),
+                            "" if field in required else "(may be left out)",
+                        ),
+                    )
+                ),
+            )
+            for field, one in schema["properties"].items()
+        ]
+        parts.append(table(("field", "type", "meaning"), rows))
+    return "\n\n".join(part for part in parts if part)
+
+
+def _shape(schema: dict[str, Any]) -> str:
+    return _links(type_words(schema))
+
+
+def _links(words: str) -> str:
+    """`[Name]` as a link to its heading on the page."""
+    return re.sub(r"\[(\w+)\]", lambda one: f"[{one[1]}](#{one[1].lower()})", words)
+
+
 PAGES: Mapping[str, Callable[[], str]] = {
     "cli.md": cli,
     "policies.md": policies_page,
@@ -489,6 +557,7 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "formats.md": formats,
     "plan-json.md": plan_json,
     "models.md": models_page,
+    "api.md": api,
 }
 
 

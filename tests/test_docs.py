@@ -188,7 +188,17 @@ def reference() -> ModuleType:
 
 
 @pytest.mark.parametrize(
-    "name", ["cli.md", "policies.md", "metrics.md", "reasons.md", "formats.md", "plan-json.md"]
+    "name",
+    [
+        "cli.md",
+        "policies.md",
+        "metrics.md",
+        "reasons.md",
+        "formats.md",
+        "plan-json.md",
+        "models.md",
+        "api.md",
+    ],
 )
 def test_reference_is_what_the_code_says(name: str) -> None:
     written = (REPOSITORY / "docs" / "reference" / name).read_text(encoding="utf-8")

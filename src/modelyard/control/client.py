@@ -27,6 +27,8 @@ URL_VARIABLE, TOKEN_VARIABLE, FOLDER_VARIABLE = "YARD_URL", "YARD_TOKEN", "YARD_
 #: how long a call may take, and for how long it is repeated while the yard is away
 CALL_SECONDS, PATIENCE_SECONDS = 10.0, 15.0
 PAUSE_SECONDS = 0.2
+#: a stream shows every ten seconds that it lives; one that was silent for so long does not
+SILENCE_SECONDS = 30.0
 
 
 class NoYard(YardError):
@@ -97,6 +99,17 @@ class Client:
         found = self._object("GET", path, query={"after": str(after)})["events"]
         assert isinstance(found, list)
         return found
+
+    def stream(self, *, after: int = 0) -> Iterator[dict[str, Any]]:
+        """Events as they happen, the oldest first; `NoYard` when nobody tells any longer.
+
+        Whoever wants to go on then asks again, with the number of the last event.
+        """
+        urls, token = self._found()
+        for url in urls:
+            with contextlib.suppress(OSError, http.client.HTTPException):
+                yield from _streamed(url, token, after)
+        raise self._nobody(ConnectionResetError("the stream of events has ended"))
 
     def log(
         self, job: str, *, role: str = "", start: int = 0, attempt: int | None = None
@@ -240,10 +253,7 @@ def _exchange(
     url: str, token: str, method: str, path: str, query: dict[str, str], body: bytes
 ) -> tuple[int, bytes, dict[str, str]]:
     """One call to one server: status, body and headers of its answer."""
-    parts = urlsplit(url)
-    https = parts.scheme == "https"
-    kind = http.client.HTTPSConnection if https else http.client.HTTPConnection
-    connection = kind(parts.hostname or "", parts.port, timeout=CALL_SECONDS)
+    connection = _connection(url, seconds=CALL_SECONDS)
     try:
         target = f"{path}?{urlencode(query)}" if query else path
         connection.request(method, target, body, {"Authorization": f"Bearer {token}"})
@@ -252,6 +262,29 @@ def _exchange(
         return response.status, response.read(), headers
     finally:
         connection.close()
+
+
+def _streamed(url: str, token: str, after: int) -> Iterator[dict[str, Any]]:
+    """Server-sent events of one server, for as long as it sends any."""
+    connection = _connection(url, seconds=SILENCE_SECONDS)
+    try:
+        headers = {"Authorization": f"Bearer {token}"}
+        connection.request("GET", f"/v1/stream?after={after}", headers=headers)
+        response = connection.getresponse()
+        if response.status != 200:
+            raise _refusal(response.status, response.read())
+        for line in response:
+            if line.startswith(b"data: "):
+                yield json.loads(line.removeprefix(b"data: "))
+    finally:
+        connection.close()
+
+
+def _connection(url: str, *, seconds: float) -> http.client.HTTPConnection:
+    parts = urlsplit(url)
+    https = parts.scheme == "https"
+    kind = http.client.HTTPSConnection if https else http.client.HTTPConnection
+    return kind(parts.hostname or "", parts.port, timeout=seconds)
 
 
 def _servers(folder: Path) -> list[str]:

@@ -1,44 +1,215 @@
-"""All calls in one table."""
+"""All calls in one table.
+
+To add a call, write its answer as a method with a one-line docstring ("GET: what it gives"),
+describe what it takes and gives as TypedDicts in `answers.py`, and add an `Operation` below with
+every word that its query knows. `/v1/openapi.json`, `/docs` and docs/reference/api.md are made of
+that. It is also enforced: other words of a query are refused, and `admin=True` lets only admins in.
+tests/control/test_openapi.py makes every call of the table and holds answers to their types: add
+yours to its `CALLS`. Then run scripts/reference.py.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any, cast
 
 from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
-from modelyard.control.api.calls import Answer, guarded
+from modelyard.control.api import answers
+from modelyard.control.api.calls import guarded
 from modelyard.control.api.jobs import Jobs
+from modelyard.control.api.openapi import description
+from modelyard.control.api.operation import Kind, Media, Operation, Query
+from modelyard.control.api.page import page
 from modelyard.control.api.yard import Yard
 from modelyard.control.leading import Clock
 from modelyard.control.lifecycle.events import Wish
 
+AFTER = Query("after", Kind.NUMBER, "only events with larger numbers")
+YAML = Media("application/yaml", "A job file; see `yard schema job`")
+LOG = Media("text/plain", "At most 1 MiB; the header `X-Next` says where the next piece begins")
+STREAM = Media("text/event-stream", "One event of the log after another", answers.EventShape)
+FIGURES = Media("text/plain", "In the format of Prometheus")
+
+WISHES = {
+    Wish.PAUSE: "Stop a job for now; it keeps what it has done and holds no devices.",
+    Wish.RESUME: "Let a paused job run again when there is room.",
+    Wish.CANCEL: "End a job for good.",
+}
+
+
+def operations(jobs: Jobs, yard: Yard) -> list[Operation]:
+    """Every call, in the order of the documentation."""
+    return [*_of_jobs(jobs), *_of_yard(yard)]
+
+
+def _of_jobs(jobs: Jobs) -> list[Operation]:
+    return [
+        Operation(
+            method="POST",
+            path="/v1/jobs",
+            answer=jobs.submit,
+            takes=YAML,
+            gives=answers.JobShape,
+            status=201,
+            also=(200,),
+            query=(
+                Query("id", Kind.TEXT, "8 to 16 hex digits: asked twice, it is submitted once"),
+                Query("folder", Kind.TEXT, "where the job runs, an absolute path"),
+                Query("file", Kind.TEXT, "what mistakes are said to be in"),
+            ),
+        ),
+        Operation(
+            method="GET",
+            path="/v1/jobs",
+            answer=jobs.page,
+            gives=answers.JobsShape,
+            query=(
+                Query("all", Kind.FLAG, "also those that are over"),
+                Query("most", Kind.NUMBER, "how many, 100 by default and 1,000 at most"),
+                Query("skip", Kind.NUMBER, "how many of the newest to leave out"),
+            ),
+        ),
+        Operation(
+            method="GET", path="/v1/jobs/{job}", answer=jobs.show, gives=answers.FullJobShape
+        ),
+        Operation(
+            method="PATCH",
+            path="/v1/jobs/{job}",
+            answer=jobs.rescope,
+            takes=answers.RescopeShape,
+            gives=answers.FullJobShape,
+        ),
+        Operation(method="GET", path="/v1/jobs/{job}/why", answer=jobs.why, gives=answers.WhyShape),
+        Operation(
+            method="GET",
+            path="/v1/jobs/{job}/events",
+            answer=jobs.events,
+            gives=answers.EventsShape,
+            query=(AFTER,),
+        ),
+        Operation(
+            method="GET",
+            path="/v1/jobs/{job}/log",
+            answer=jobs.log,
+            gives=LOG,
+            query=(
+                Query("role", Kind.TEXT, "such as worker-1; the conductor, or else the first task"),
+                Query("attempt", Kind.NUMBER, "of an earlier start"),
+                Query("incarnation", Kind.NUMBER, "of a task that was replaced"),
+                Query("start", Kind.NUMBER, "the first byte"),
+            ),
+        ),
+        *(
+            Operation(
+                method="POST",
+                path=f"/v1/jobs/{{job}}/{wish}",
+                answer=jobs.wish(wish),
+                gives=answers.JobShape,
+                says=WISHES[wish],
+            )
+            for wish in Wish
+        ),
+    ]
+
+
+def _of_yard(yard: Yard) -> list[Operation]:
+    return [
+        Operation(method="GET", path="/v1/status", answer=yard.status, gives=answers.StatusShape),
+        Operation(method="GET", path="/v1/nodes", answer=yard.nodes, gives=answers.NodesShape),
+        Operation(
+            method="POST",
+            path="/v1/nodes/{node}/drain",
+            answer=yard.drain,
+            takes=answers.DrainShape,
+            gives=answers.NodesShape,
+            admin=True,
+        ),
+        Operation(
+            method="POST",
+            path="/v1/nodes/{node}/return",
+            answer=yard.give_back,
+            gives=answers.NodesShape,
+            admin=True,
+        ),
+        Operation(
+            method="GET",
+            path="/v1/events",
+            answer=yard.events,
+            gives=answers.EventsShape,
+            query=(AFTER,),
+        ),
+        Operation(
+            method="GET", path="/v1/stream", answer=yard.stream, gives=STREAM, query=(AFTER,)
+        ),
+        Operation(
+            method="GET",
+            path="/v1/tokens",
+            answer=yard.tokens,
+            gives=answers.TokensShape,
+            admin=True,
+        ),
+        Operation(
+            method="POST",
+            path="/v1/tokens",
+            answer=yard.issue,
+            takes=answers.IssueShape,
+            gives=answers.IssuedShape,
+            status=201,
+            admin=True,
+        ),
+        Operation(
+            method="DELETE",
+            path="/v1/tokens/{hint}",
+            answer=yard.revoke,
+            gives=answers.RevokedShape,
+            admin=True,
+        ),
+        Operation(method="GET", path="/metrics", answer=yard.metrics, gives=FIGURES, admin=True),
+        Operation(
+            method="GET",
+            path="/healthz",
+            answer=yard.alive,
+            gives=answers.AliveShape,
+            public=True,
+        ),
+    ]
+
+
+def described() -> dict[str, Any]:
+    """The description of all calls, without a yard behind them."""
+    nobody = cast("Any", None)
+    return description(operations(Jobs(*[nobody] * 5), Yard(nobody, nobody)))
+
 
 def application(jobs: Jobs, yard: Yard, more: Sequence[BaseRoute] = ()) -> Starlette:
     """The yard as a web application, with more routes than those for programs."""
-    table: list[tuple[str, str, Answer]] = [
-        ("POST", "/v1/jobs", jobs.submit),
-        ("GET", "/v1/jobs", jobs.page),
-        ("GET", "/v1/jobs/{job}", jobs.show),
-        ("PATCH", "/v1/jobs/{job}", jobs.rescope),
-        ("GET", "/v1/jobs/{job}/why", jobs.why),
-        ("GET", "/v1/jobs/{job}/events", jobs.events),
-        ("GET", "/v1/jobs/{job}/log", jobs.log),
-        *(("POST", f"/v1/jobs/{{job}}/{wish}", jobs.wish(wish)) for wish in Wish),
-        ("GET", "/v1/status", yard.status),
-        ("GET", "/v1/nodes", yard.nodes),
-        ("POST", "/v1/nodes/{node}/drain", yard.drain),
-        ("POST", "/v1/nodes/{node}/return", yard.give_back),
-        ("GET", "/v1/events", yard.events),
-        ("GET", "/v1/stream", yard.stream),
-        ("GET", "/v1/tokens", yard.tokens),
-        ("POST", "/v1/tokens", yard.issue),
-        ("DELETE", "/v1/tokens/{hint}", yard.revoke),
-        ("GET", "/metrics", yard.metrics),
-    ]
+    table = operations(jobs, yard)
     clock = Clock()
     routes = [
-        Route(path, guarded(yard.store.database, clock, answer), methods=[method])
-        for method, path, answer in table
+        Route(
+            one.path,
+            cast("Any", one.answer)
+            if one.public
+            else guarded(yard.store.database, clock, one.checked),
+            methods=[one.method],
+        )
+        for one in table
     ]
-    return Starlette(routes=[*routes, Route("/healthz", yard.alive), *more])
+    return Starlette(routes=[*routes, *_documentation(table), *more])
+
+
+def _documentation(table: list[Operation]) -> list[Route]:
+    """What the table says, for programs and for people; it is no secret."""
+    written = description(table)
+
+    async def for_programs(_: Request) -> Response:
+        return JSONResponse(written)
+
+    async def for_people(_: Request) -> Response:
+        return HTMLResponse(page(written))
+
+    return [Route("/v1/openapi.json", for_programs), Route("/docs", for_people)]

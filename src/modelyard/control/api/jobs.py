@@ -43,7 +43,7 @@ class Jobs:
     scheduler: Callable[[], Scheduler | None]
 
     async def submit(self, call: Call) -> Response:
-        """POST: the body is the job's YAML; `id` and `folder` may be in the query."""
+        """POST: submit a job; 201: it can no longer be lost, 200: it was there before."""
         text = (await call.body()).decode("utf-8", errors="replace")
         query = call.request.query_params
         name = checked_id(query["id"]) if "id" in query else new_id()
@@ -52,7 +52,7 @@ class Jobs:
         if before is not None:
             if not call.caller.may_see(before.job.facts.tenant):
                 raise Refused(409, f"the id '{name}' is taken", fix="choose another one")
-            return JSONResponse(kept_shape(before, self.leading.now))
+            return JSONResponse(job_shape(before.job, self.leading.now, ended=before.ended))
         job, kept = await run_in_threadpool(
             lambda: submission(
                 text,
@@ -81,6 +81,7 @@ class Jobs:
         return JSONResponse({"jobs": shapes, "counts": counts})
 
     async def show(self, call: Call) -> Response:
+        """GET: one job in full."""
         return JSONResponse(kept_shape(await self.found(call), self.leading.now))
 
     async def why(self, call: Call) -> Response:

@@ -5,12 +5,18 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
+from modelyard.control.api.answers import (
+    EventShape,
+    FullJobShape,
+    JobShape,
+    NodeShape,
+)
 from modelyard.control.lifecycle.job import Job
 from modelyard.control.lifecycle.node import NodeRecord
 from modelyard.control.store.store import Kept, Line
 
 
-def job_shape(job: Job, now: float, *, ended: float | None = None) -> dict[str, object]:
+def job_shape(job: Job, now: float, *, ended: float | None = None) -> JobShape:
     """One job in a list, with what it has had until now."""
     job = job.accounted(now) if job.state.placed else job
     return {
@@ -36,7 +42,7 @@ def job_shape(job: Job, now: float, *, ended: float | None = None) -> dict[str, 
     }
 
 
-def kept_shape(kept: Kept, now: float) -> dict[str, object]:
+def kept_shape(kept: Kept, now: float) -> FullJobShape:
     """One job in full."""
     job, written = kept.job, json.loads(kept.spec) if kept.spec else {}
     return {
@@ -56,7 +62,7 @@ def kept_shape(kept: Kept, now: float) -> dict[str, object]:
     }
 
 
-def line_shape(line: Line) -> dict[str, object]:
+def line_shape(line: Line) -> EventShape:
     entry = line.entry
     return {
         "number": line.number,
@@ -73,7 +79,7 @@ def line_shape(line: Line) -> dict[str, object]:
     }
 
 
-def node_shape(node: NodeRecord, given: Mapping[int, str]) -> dict[str, object]:
+def node_shape(node: NodeRecord, given: Mapping[int, str]) -> NodeShape:
     """A node and which job has which device."""
     return {
         "name": node.name,

@@ -12,6 +12,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 
+from modelyard.control.api.answers import NodeShape
 from modelyard.control.api.calls import Call, Refused
 from modelyard.control.api.shapes import line_shape, node_shape
 from modelyard.control.backup.schedule import Schedule
@@ -67,7 +68,7 @@ class Yard:
 
     async def turn(self, call: Call, health: Health) -> Response:
         """POST: take a node out of service, or back into it."""
-        _only_admin(call)
+        only_admin(call)
         why = _text(await call.fields(), "why", otherwise="")
         node = str(call.request.path_params["node"])
         event = NodeTurned(self.leading.now, node, health, call.caller.user, why)
@@ -75,9 +76,11 @@ class Yard:
         return await self.nodes(call)
 
     async def drain(self, call: Call) -> Response:
+        """POST: take a node out of service; its jobs are stopped and go elsewhere."""
         return await self.turn(call, Health.DRAINED)
 
     async def give_back(self, call: Call) -> Response:
+        """POST: take a node back into service."""
         return await self.turn(call, Health.IN_SERVICE)
 
     async def events(self, call: Call) -> Response:
@@ -87,7 +90,9 @@ class Yard:
         return JSONResponse({"events": [line_shape(line) for line in lines]})
 
     async def stream(self, call: Call) -> Response:
-        """GET: the same as server-sent events, for as long as somebody listens."""
+        """GET: the log as server-sent events, for as long as somebody listens; `Last-Event-ID` says
+        where to go on.
+        """
         last = call.request.headers.get("last-event-id", "")
         after = int(last) if last.isascii() and last.isdigit() and len(last) < 18 else None
         if after is None:
@@ -99,7 +104,8 @@ class Yard:
         )
 
     async def tokens(self, call: Call) -> Response:
-        _only_admin(call)
+        """GET: who may call."""
+        only_admin(call)
         found = await run_in_threadpool(issued, self.store.database)
         shapes = [
             {
@@ -115,7 +121,7 @@ class Yard:
 
     async def issue(self, call: Call) -> Response:
         """POST: a new token; this answer is the only place where it can ever be read."""
-        _only_admin(call)
+        only_admin(call)
         fields = await call.fields()
         role = _text(fields, "role", otherwise=Role.MEMBER)
         if role not in set(Role):
@@ -127,7 +133,8 @@ class Yard:
         return JSONResponse({"token": token}, status_code=201)
 
     async def revoke(self, call: Call) -> Response:
-        _only_admin(call)
+        """DELETE: make a token invalid at once."""
+        only_admin(call)
         hint = str(call.request.path_params["hint"])
         gone = await run_in_threadpool(revoke, self.store.database, hint)
         if not gone:
@@ -135,9 +142,9 @@ class Yard:
         return JSONResponse({"revoked": gone})
 
     async def metrics(self, call: Call) -> Response:
-        """GET: figures in the format of Prometheus; of the whole yard, so for admins."""
-        _only_admin(call)
-        figures = await asyncio.wrap_future(self.leading.consult(lambda one, _: _figures(one)))
+        """GET: figures of the whole yard in the format of Prometheus."""
+        only_admin(call)
+        figures = await asyncio.wrap_future(self.leading.consult(_figures))
         counts = await run_in_threadpool(self.store.counts)
         states = {state: counts.get(state, 0) for state in State}
         lines = ["# TYPE yard_jobs gauge"]
@@ -149,7 +156,7 @@ class Yard:
         )
 
     async def alive(self, _: Request) -> Response:
-        """GET without a token: whether this server answers, and whether it leads."""
+        """GET: whether this server answers, and whether it leads."""
         return JSONResponse({"alive": True, "leads": self.leading.leads})
 
     def _visible(self, caller: Caller, after: int) -> list[Line]:
@@ -170,7 +177,7 @@ class Yard:
             quiet += STREAM_SECONDS
 
 
-def _node_shapes(lifecycle: Lifecycle, caller: Caller) -> list[dict[str, object]]:
+def _node_shapes(lifecycle: Lifecycle, caller: Caller) -> list[NodeShape]:
     given: dict[str, dict[int, str]] = {}
     for job in lifecycle.active.values():
         shown = job.id if caller.may_see(job.facts.tenant) else "another tenant's"
@@ -179,7 +186,7 @@ def _node_shapes(lifecycle: Lifecycle, caller: Caller) -> list[dict[str, object]
     return [node_shape(node, given.get(node.name, {})) for node in lifecycle.nodes.values()]
 
 
-def _figures(lifecycle: Lifecycle) -> dict[str, float]:
+def _figures(lifecycle: Lifecycle, _: float) -> dict[str, float]:
     in_service = sum(len(node.in_service()) for node in lifecycle.nodes.values())
     every = sum(node.devices for node in lifecycle.nodes.values())
     health = Counter(node.health for node in lifecycle.nodes.values())
@@ -192,7 +199,8 @@ def _figures(lifecycle: Lifecycle) -> dict[str, float]:
     }
 
 
-def _only_admin(call: Call) -> None:
+def only_admin(call: Call) -> None:
+    """For answers that pages give as well, past the table of calls."""
     if call.caller.role is not Role.ADMIN:
         raise Refused(403, "only an admin may do this", fix="ask one")
 

@@ -1,0 +1,254 @@
+"""What calls take and give, as types.
+
+mypy holds the code that answers to them, and `/v1/openapi.json` is made of them.
+
+Times are seconds since 1970 by the server's clock; whatever is not known is null.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, NotRequired
+
+from pydantic import ConfigDict, Field, with_config
+
+# pydantic, which brings it, reads no other before Python 3.12.
+from typing_extensions import TypedDict
+
+from modelyard.control.lifecycle.job import Held
+from modelyard.control.lifecycle.node import Health
+from modelyard.control.lifecycle.states import Reason, State
+from modelyard.control.store.callers import Role
+
+#: nothing is answered that is not described
+CLOSED = with_config(ConfigDict(extra="forbid"))
+
+
+@CLOSED
+class ProblemShape(TypedDict):
+    """Why a call was refused or failed."""
+
+    error: str
+    fix: Annotated[str, Field(description="what to do about it; empty where nobody knows")]
+
+
+@CLOSED
+class JobShape(TypedDict):
+    """A job in a list, with what it has had until now."""
+
+    id: str
+    name: str
+    tenant: str
+    owner: str
+    state: State
+    reason: Reason
+    detail: Annotated[str, Field(description="beside the reason: an exit code, a node, who asked")]
+    since: Annotated[float, Field(description="when it came to this state")]
+    submitted: float
+    first_start: Annotated[float | None, Field(description="when it first had devices")]
+    ended: float | None
+    priority: Annotated[int, Field(description="who has more goes first")]
+    min_devices: int
+    max_devices: int
+    devices: Annotated[int, Field(description="that it holds now")]
+    attempt: Annotated[int, Field(description="starts so far")]
+    steps: Annotated[int, Field(description="that it has committed")]
+    device_seconds: float
+    run_seconds: float
+
+
+@CLOSED
+class TaskShape(TypedDict):
+    """One process of a job."""
+
+    role: Annotated[str, Field(description="such as worker-0 or conductor")]
+    node: str
+    devices: list[int]
+    incarnation: Annotated[int, Field(description="how many it replaces")]
+    up: Annotated[bool, Field(description="whether it was seen running")]
+
+
+@CLOSED
+class EstimateShape(TypedDict, total=False):
+    """What was foreseen at the submission."""
+
+    steps: float | None
+    curve: Annotated[
+        list[tuple[int, float]], Field(description="devices and steps per second, rising")
+    ]
+    seconds: Annotated[float | None, Field(description="that it runs, as its owner said")]
+    planned: Annotated[bool, Field(description="whether the curve is the planner's")]
+
+
+@CLOSED
+class FullJobShape(JobShape):
+    """A job with its tasks, what its owner wrote, and what was foreseen."""
+
+    tasks: list[TaskShape]
+    spec: Annotated[
+        dict[str, object], Field(description="what was submitted; see `yard schema job`")
+    ]
+    estimate: EstimateShape
+
+
+@CLOSED
+class JobsShape(TypedDict):
+    """A page of jobs, the newest first."""
+
+    jobs: list[JobShape]
+    counts: Annotated[dict[State, int], Field(description="jobs in each state, over or not")]
+
+
+@CLOSED
+class WhyShape(TypedDict):
+    """Why a job is where it is; what the policy says is there of a waiting one only."""
+
+    job: JobShape
+    sentence: str
+    reasons: NotRequired[Annotated[list[str], Field(description="see the reference of reasons")]]
+    unblocked_by: NotRequired[
+        Annotated[list[str], Field(description="jobs whose end would let it start")]
+    ]
+    predicted_start: NotRequired[float | None]
+
+
+@CLOSED
+class RescopeShape(TypedDict, total=False):
+    """Other numbers of devices, or another priority; what is left out stays."""
+
+    min_devices: int
+    max_devices: int
+    priority: int
+
+
+@CLOSED
+class EventShape(TypedDict):
+    """One line of the log: what happened, and how things were afterwards."""
+
+    number: Annotated[int, Field(description="only grows; send the last one as `after`")]
+    at: float
+    job: Annotated[str, Field(description="empty for what concerns no job")]
+    tenant: str
+    node: str
+    attempt: int
+    state: State | None
+    reason: Reason | None
+    held: Annotated[Held, Field(description="nodes, each with numbers of its devices")]
+    what: str
+    who: Annotated[str, Field(description="whoever wanted it; empty for the yard itself")]
+
+
+@CLOSED
+class EventsShape(TypedDict):
+    """Lines of the log, the oldest first."""
+
+    events: list[EventShape]
+
+
+@CLOSED
+class DeviceShape(TypedDict):
+    """One device slot of a node."""
+
+    number: int
+    job: Annotated[str | None, Field(description="whose it is; other tenants' have no names")]
+    out: Annotated[str | None, Field(description="why it is out of service")]
+
+
+@CLOSED
+class NodeShape(TypedDict):
+    """A node and who has which of its devices."""
+
+    name: str
+    kind: str
+    health: Health
+    detail: str
+    since: float
+    devices: list[DeviceShape]
+
+
+@CLOSED
+class NodesShape(TypedDict):
+    """All nodes."""
+
+    nodes: list[NodeShape]
+
+
+@CLOSED
+class DrainShape(TypedDict, total=False):
+    """For others to read."""
+
+    why: str
+
+
+@CLOSED
+class BackupShape(TypedDict):
+    """How backups are doing."""
+
+    place: str
+    last: Annotated[str, Field(description="the name of the newest backup")]
+    last_at: float | None
+    drill_at: float | None
+    drill_ok: bool | None
+    problem: Annotated[str, Field(description="what went wrong last; empty when all is well")]
+
+
+@CLOSED
+class StatusShape(TypedDict):
+    """Who leads, who asks, how many jobs are where."""
+
+    leads: Annotated[bool, Field(description="whether this server does")]
+    leader: Annotated[str | None, Field(description="the address of the server that leads")]
+    term: int | None
+    user: str
+    tenant: str
+    role: Role
+    jobs: dict[State, int]
+    backup: Annotated[BackupShape | None, Field(description="from the leader, for admins")]
+
+
+@CLOSED
+class TokenShape(TypedDict):
+    """A token that is valid; itself it was shown once and never again."""
+
+    hint: Annotated[str, Field(description="its first letters")]
+    user: str
+    tenant: str
+    role: Role
+    made: float
+
+
+@CLOSED
+class TokensShape(TypedDict):
+    """All valid tokens, the oldest first."""
+
+    tokens: list[TokenShape]
+
+
+@CLOSED
+class IssueShape(TypedDict):
+    """For whom a token is."""
+
+    user: str
+    tenant: str
+    role: NotRequired[Role]
+
+
+@CLOSED
+class IssuedShape(TypedDict):
+    """A new token: this answer is the only place where it can ever be read."""
+
+    token: str
+
+
+@CLOSED
+class RevokedShape(TypedDict):
+    """How many tokens are invalid from now on."""
+
+    revoked: int
+
+
+@CLOSED
+class AliveShape(TypedDict):
+    """That this server answers, and whether it leads."""
+
+    alive: bool
+    leads: bool
