@@ -242,3 +242,39 @@ def test_figures_for_prometheus(yard: LiveYard) -> None:
     assert status == 200
     assert b'yard_jobs{state="succeeded"}' in body
     assert b"yard_devices 4" in body
+
+
+def test_the_stream_tells_a_tenant_its_own_news_and_lets_the_server_end(tmp_path: Path) -> None:
+    live = LiveYard(tmp_path / "state", options=("--policy", "fifo"))
+    try:
+        live.start()
+        red, blue = other(live, tenant="red"), other(live, tenant="blue")
+        connections = {one: listening(one) for one in (red, blue)}
+        mine = {one: one.submit_text(command_job("own", "true"))["id"] for one in (red, blue)}
+        for client, connection in connections.items():
+            found = [json.loads(line) for line in heard_until_over(connection.getresponse())]
+            assert {event["job"] for event in found} == {mine[client]}
+            assert [event["number"] for event in found] == sorted(e["number"] for e in found)
+        assert live.process is not None
+        live.process.terminate()
+        live.process.wait(timeout=60.0)
+        for connection in connections.values():
+            connection.close()
+    finally:
+        live.end()
+
+
+def listening(client: Client) -> http.client.HTTPConnection:
+    urls, token = client._found()
+    parts = urlsplit(urls[0])
+    connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=60.0)
+    connection.request("GET", "/v1/stream", headers={"Authorization": f"Bearer {token}"})
+    return connection
+
+
+def heard_until_over(stream: http.client.HTTPResponse) -> Iterator[bytes]:
+    for line in stream:
+        if line.startswith(b"data: "):
+            yield line.removeprefix(b"data: ")
+            if b'"state": "succeeded"' in line:
+                return

@@ -52,6 +52,9 @@ class Pace:
 
 PACE = Pace()
 
+#: is told what has just become durable
+Settled = Callable[[Sequence[Outcome]], None]
+
 _Found = TypeVar("_Found")
 
 
@@ -81,13 +84,14 @@ class Clock:
 class _Ledger:
     """The store, with the specs of jobs that are about to be written for the first time."""
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
+    def __init__(self, store: Store, settled: Settled) -> None:
+        self._store, self._settled = store, settled
         self.specs: dict[str, str] = {}
 
     def write(self, outcomes: Sequence[Outcome], *, term: int) -> None:
         self._store.write(outcomes, term=term, specs=self.specs)
         self.specs = {}
+        self._settled(outcomes)
 
 
 class Leading:
@@ -101,16 +105,17 @@ class Leading:
         recipe: Recipe,
         deciding: Callable[[], Decide],
         watch: Callable[[Lifecycle, float], Sequence[Event]],
+        settled: Settled,
         holder: str,
         address: str,
         pace: Pace = PACE,
         grace_seconds: float = 30.0,
     ) -> None:
         """`deciding` makes the policy's part anew whenever this server begins to lead; `watch`
-        gives news of running jobs.
+        gives news of running jobs; `settled` is told in this thread what has become durable.
         """
         self._store, self._engine, self._recipe = store, engine, recipe
-        self._deciding, self._watch = deciding, watch
+        self._deciding, self._watch, self._settled = deciding, watch, settled
         self._holder, self._address = holder, address
         self._pace = pace
         self._grace_seconds = grace_seconds
@@ -193,7 +198,7 @@ class Leading:
 
     def _lead(self, term: int) -> None:
         self._engine.lead(term=term)
-        lifecycle, ledger = self._store.load(), _Ledger(self._store)
+        lifecycle, ledger = self._store.load(), _Ledger(self._store, self._settled)
         self.lifecycle, self.decide = lifecycle, self._deciding()
         loop = Loop(
             lifecycle=lifecycle,

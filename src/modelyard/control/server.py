@@ -20,9 +20,11 @@ from starlette.applications import Starlette
 from modelyard.control import progress
 from modelyard.control.api.app import application
 from modelyard.control.api.jobs import Jobs
+from modelyard.control.api.shapes import line_shape
 from modelyard.control.api.yard import Yard
 from modelyard.control.backup.schedule import BackupPlan, Schedule
 from modelyard.control.deciding import Scheduler
+from modelyard.control.feed import Feed
 from modelyard.control.knowledge import LiveKnowledge
 from modelyard.control.leading import PACE, Leading, Pace
 from modelyard.control.lifecycle.events import Event, NodeSeen, Noted, Progressed
@@ -91,6 +93,7 @@ class YardServer:
         self._engine = LocalEngine(settings.folder / "tasks")
         self._recipes = Recipes(self._store, settings.folder / "runs", yard_secret(settings.folder))
         self._scheduler: Scheduler | None = None
+        self._feed = Feed(self._store, line_shape)
         before = settings.folder / SERVERS / f"{settings.name}.port"
         self._socket = _listen(settings.host, settings.port or _port_before(settings.host, before))
         host, port = self._socket.getsockname()[:2]
@@ -102,6 +105,7 @@ class YardServer:
             recipe=self._recipes,
             deciding=self._deciding,
             watch=self._news,
+            settled=lambda _: self._feed.wake(),
             holder=f"{socket.gethostname()}:{settings.folder.resolve()}:{settings.name}",
             address=self.address,
             pace=settings.pace,
@@ -120,14 +124,14 @@ class YardServer:
             log_level="warning",
             access_log=False,
             lifespan="off",
-            # Whoever listens to a stream does so for ever.
+            # Nobody waits for slow clients; those who listen to the log are let go before.
             timeout_graceful_shutdown=END_SECONDS,
         )
         self.leading.start()
         if self._backups is not None:
             self._backups.start()
         try:
-            uvicorn.Server(config).run(sockets=[self._socket])
+            _Uvicorn(config, self._feed).run(sockets=[self._socket])
         finally:
             if self._backups is not None:
                 self._backups.stop()
@@ -144,7 +148,7 @@ class YardServer:
             self.settings.cluster,
             lambda: self._scheduler,
         )
-        yard = Yard(self._store, self.leading, self._backups)
+        yard = Yard(self._store, self.leading, self._feed, self._backups)
         parts = Parts(
             jobs=jobs,
             yard=yard,
@@ -205,6 +209,18 @@ class YardServer:
         known = scheduler.knowledge.get(job.id)
         if known is not None and reached.members == len(job.slots):
             known.measured(Observation(scheduler.footprint(job), reached.step_seconds))
+
+
+class _Uvicorn(uvicorn.Server):
+    """It ends although somebody listens to the log."""
+
+    def __init__(self, config: uvicorn.Config, feed: Feed) -> None:
+        super().__init__(config)
+        self._feed = feed
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._feed.close()
+        await super().shutdown(sockets)
 
 
 def admin_token(database: Database, folder: Path, *, at: float) -> str:

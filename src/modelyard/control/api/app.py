@@ -182,7 +182,7 @@ def _of_yard(yard: Yard) -> list[Operation]:
 def described() -> dict[str, Any]:
     """The description of all calls, without a yard behind them."""
     nobody = cast("Any", None)
-    return description(operations(Jobs(*[nobody] * 5), Yard(nobody, nobody)))
+    return description(operations(Jobs(*[nobody] * 5), Yard(*[nobody] * 3)))
 
 
 def application(jobs: Jobs, yard: Yard, more: Sequence[BaseRoute] = ()) -> Starlette:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections import Counter
 from collections.abc import AsyncIterator
+from contextlib import aclosing
 from dataclasses import asdict, dataclass
 
 from starlette.concurrency import run_in_threadpool
@@ -16,6 +16,7 @@ from modelyard.control.api.answers import NodeShape
 from modelyard.control.api.calls import Call, Refused
 from modelyard.control.api.shapes import line_shape, node_shape
 from modelyard.control.backup.schedule import Schedule
+from modelyard.control.feed import Feed
 from modelyard.control.leading import Leading
 from modelyard.control.lifecycle.events import NodeTurned
 from modelyard.control.lifecycle.machine import Lifecycle
@@ -26,8 +27,8 @@ from modelyard.control.store.lease import leader
 from modelyard.control.store.store import Line, Store
 from modelyard.errors import InputError
 
-#: how often a stream looks for news, and how often it shows that it lives
-STREAM_SECONDS, SIGN_OF_LIFE_SECONDS = 0.25, 10.0
+#: how often a stream shows that it lives
+SIGN_OF_LIFE_SECONDS = 10.0
 MOST_LETTERS = 100
 
 
@@ -37,6 +38,7 @@ class Yard:
 
     store: Store
     leading: Leading
+    feed: Feed
     #: of this server, where it makes backups
     backups: Schedule | None = None
 
@@ -163,18 +165,10 @@ class Yard:
         return self.store.log(after=after, tenant=caller.scope)
 
     async def _news(self, call: Call, after: int) -> AsyncIterator[str]:
-        quiet = 0.0
-        while not await call.request.is_disconnected():
-            lines = await run_in_threadpool(self._visible, call.caller, after)
-            for line in lines:
-                yield f"id: {line.number}\ndata: {json.dumps(line_shape(line))}\n\n"
-            if lines:
-                after, quiet = lines[-1].number, 0.0
-            elif quiet >= SIGN_OF_LIFE_SECONDS:
-                quiet = 0.0
-                yield ": still here\n\n"
-            await asyncio.sleep(STREAM_SECONDS)
-            quiet += STREAM_SECONDS
+        heard = self.feed.listen(after, call.caller.scope, patience_seconds=SIGN_OF_LIFE_SECONDS)
+        async with aclosing(heard):
+            async for events in heard:
+                yield "".join(events) or ": still here\n\n"
 
 
 def _node_shapes(lifecycle: Lifecycle, caller: Caller) -> list[NodeShape]:

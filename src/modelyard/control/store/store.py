@@ -126,6 +126,11 @@ class Store:
             asked = asked.where(entries.c.tenant == tenant)
         return [_line(row) for row in self._read(asked.order_by(entries.c.number).limit(most))]
 
+    def newest(self) -> int:
+        """The number of the last entry; 0 when there is none."""
+        found = self._read(select(func.max(entries.c.number)))
+        return int(found[0][0] or 0)
+
     def _read(self, asked: Select[*tuple[Any, ...]]) -> Sequence[Row[*tuple[Any, ...]]]:
         with self.database.connect().execution_options(reads=True) as connection:
             return connection.execute(asked).all()
