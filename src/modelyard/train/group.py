@@ -150,8 +150,11 @@ def connect(
     leader = generation.peers[0]
 
     def build() -> dist.ProcessGroup:
-        store = own_store
-        if rank > 0 or place > 0:
+        # A connection for each generation: while one waits for a peer that is dead, and nobody can
+        # end that wait, nothing else can be asked through the same connection.
+        if rank == 0 and place == 0:
+            store = own_store.clone()
+        else:
             store = dist.TCPStore(
                 leader.host,
                 leader.store_port,
