@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Protocol, cast
 
 import numpy as np
 
@@ -17,7 +17,6 @@ from modelyard.spec.allocation import Footprint, packed_counts
 from modelyard.speed.model import SpeedModel
 
 
-@runtime_checkable
 class TabledSpeed(Protocol):
     """A belief that answers for all sizes at once; see `speed/pollux.py`."""
 
@@ -67,8 +66,9 @@ class Goodputs:
 
 def goodputs(belief: SpeedModel, pool: Pool, largest: int) -> Goodputs:
     sizes = np.arange(largest + 1)
-    if isinstance(belief, TabledSpeed):
-        table = belief.goodput_table(min(pool.nodes, MOST_NODES), pool.largest)
+    # Thousands ask for this in one decision, and `isinstance` of a protocol takes its time.
+    if hasattr(belief, "goodput_table"):
+        table = cast("TabledSpeed", belief).goodput_table(min(pool.nodes, MOST_NODES), pool.largest)
         rows, columns = table.shape
 
         def tabled(counts: tuple[int, ...]) -> float:

@@ -19,14 +19,14 @@ node (`fittest.py`), so that they do not slow each other down.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from modelyard.schedule.fittest import Candidate, fittest
-from modelyard.schedule.jobs import FloatArray
-from modelyard.schedule.pools import Pool, admitted, goodputs
+from modelyard.schedule.jobs import FloatArray, IntArray, JobCard, Knowledge
+from modelyard.schedule.pools import Goodputs, Pool, admitted, goodputs
 from modelyard.schedule.sizing import allowed_kinds
 from modelyard.schedule.view import View
 from modelyard.schedule.yard.ranks import cost_of_work
@@ -93,12 +93,70 @@ def elastic(view: View, standing: Standing, sizing: Sizing) -> dict[int, Allocat
     pool = Pool.of(view, 0, len(view.jobs))
     if not pool.capacity:
         return {}
-    found = (_candidate(view, pool, at, standing, sizing) for at in range(len(view.jobs)))
+    contenders = _contenders(view, pool, standing, sizing, limits)
+    found = (_candidate(view, pool, at, standing, sizing) for at in contenders)
     candidates = {one.at: one for one in found if one is not None}
     by_density = sorted(candidates, key=lambda at: _least_cost_per_device(candidates[at]))
     taking_part = [candidates[at] for at in admitted(view, by_density, pool.capacity)]
     _let_in_by_priority(view, taking_part)
     return fittest(taking_part, pool.available, limits)
+
+
+def _contenders(
+    view: View, pool: Pool, standing: Standing, sizing: Sizing, limits: Mapping[str, int]
+) -> Sequence[int]:
+    """Positions of everybody whom the search has to look at, rising.
+
+    Of waiting jobs that differ in nothing but the worth of their progress no more can run at once
+    than have room: one beyond those could only have the place of a better one. With thousands that
+    wait, nearly everybody is beyond.
+    """
+    jobs = view.jobs
+    if standing.told or len(jobs) <= pool.capacity:
+        return range(len(jobs))
+    chosen = []
+    alike: dict[Hashable, list[int]] = {}
+    priority = jobs.priority.tolist()
+    for at, running in enumerate(jobs.running.tolist()):
+        card, belief = jobs.card(at), jobs.knowledge(at).belief
+        if running or type(belief).__hash__ is None:
+            chosen.append(at)
+            continue
+        smallest, largest = _range(card, jobs.knowledge(at), pool, sizing)
+        tenant = card.tenant if card.tenant in limits else ""
+        like = belief, smallest, largest, priority[at], card.kinds, tenant
+        alike.setdefault(like, []).append(at)
+    for members in alike.values():
+        card, knowledge = jobs.card(members[0]), jobs.knowledge(members[0])
+        smallest, largest = _range(card, knowledge, pool, sizing)
+        room = pool.capacity // smallest
+        if len(members) > room:
+            every = np.array(members)
+            speed = goodputs(knowledge.belief, pool, largest)
+            fair_speed = _fair_speed(speed, _reference(speed, smallest), pool, smallest)
+            harm = _harm(view, every, standing, fair_speed)
+            weights = standing.worth[every] * harm**sizing.redress
+            members = every[np.argsort(-weights, kind="stable")[:room]].tolist()
+        chosen += members
+    return sorted(chosen)
+
+
+def _range(card: JobCard, knowledge: Knowledge, pool: Pool, sizing: Sizing) -> tuple[int, int]:
+    """The smallest and the largest size that a job may have."""
+    smallest = max(card.min_devices, 1)
+    tried = max(sizing.growth * knowledge.largest_tried(), pool.width)
+    return smallest, min(max(tried, smallest), card.max_devices, pool.largest)
+
+
+def _reference(speed: Goodputs, smallest: int) -> float:
+    """Goodput at the smallest size that brings any; 0 where none does."""
+    running = np.flatnonzero(speed.packed[smallest:])
+    return float(speed.packed[smallest + running[0]]) if len(running) else 0.0
+
+
+def _fair_speed(speed: Goodputs, reference: float, pool: Pool, smallest: int) -> float:
+    """The speed-up on a share of the job's own."""
+    return speed.fair / reference * min(pool.fair / smallest, 1.0) if reference else 1.0
 
 
 def _let_in_by_priority(view: View, candidates: Sequence[Candidate]) -> None:
@@ -124,23 +182,20 @@ def _candidate(
     card, knowledge, held = jobs.card(at), jobs.knowledge(at), jobs.allocation(at)
     if not allowed_kinds(view, card):
         return None
-    smallest = max(card.min_devices, 1)
-    tried = max(sizing.growth * knowledge.largest_tried(), pool.width)
-    largest = min(max(tried, smallest), card.max_devices, pool.largest)
+    smallest, largest = _range(card, knowledge, pool, sizing)
     speed = goodputs(knowledge.belief, pool, largest)
     packed = np.where(np.arange(largest + 1) < smallest, 0.0, speed.packed)
-    running = np.flatnonzero(packed)
-    if not len(running):
+    reference = _reference(speed, smallest)
+    if not reference:
         return None
-    reference = float(packed[running[0]])
     speedups = packed / reference
     worth, left = float(standing.worth[at]), math.inf
     if standing.told:
         weight, exponent = cost_of_work(speedups, worth / pool.capacity), 1.0
         left = float(standing.left[at])
     else:
-        fair_speed = speed.fair / reference * min(pool.fair / smallest, 1.0)
-        harm = _harm(view, at, standing, fair_speed)
+        fair_speed = _fair_speed(speed, reference, pool, smallest)
+        harm = float(_harm(view, np.array(at), standing, fair_speed))
         weight, exponent = smallest * worth * math.pow(harm, sizing.redress), sizing.concavity
     lasts = (sizing.hold_restarts - 1.0) * view.restart_seconds
 
@@ -170,13 +225,13 @@ def _after_restart(speedups: FloatArray, restart: float, lasts: float, left: flo
     return np.asarray(speedups * (worked / (worked + restart)))
 
 
-def _harm(view: View, at: int, standing: Standing, fair_speed: float) -> float:
-    """Finish-time fairness to come, 1 where the job is no worse off than on a share of its own.
+def _harm(view: View, at: IntArray, standing: Standing, fair_speed: float) -> FloatArray:
+    """Finish-time fairness to come, 1 where a job is no worse off than on a share of its own.
 
     As if it had its fair share from now on, against having had it all the time.
     """
-    age = view.now - float(view.jobs.submitted[at])
-    left = float(standing.left[at]) / fair_speed
-    alone = float(standing.done[at]) / fair_speed + left
-    alone += view.restart_seconds + view.round_seconds
-    return min(max(1.0, (age + left) / alone), LARGEST_HARM)
+    age = view.now - view.jobs.submitted[at]
+    left = standing.left[at] / fair_speed
+    alone = standing.done[at] / fair_speed + left
+    alone = alone + (view.restart_seconds + view.round_seconds)
+    return np.asarray(np.minimum(np.maximum(1.0, (age + left) / alone), LARGEST_HARM))
