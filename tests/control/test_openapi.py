@@ -53,6 +53,10 @@ CALLS = (
     Made("POST", "/v1/nodes/{node}/drain", b'{"why": "new fan"}'),
     Made("POST", "/v1/nodes/{node}/return"),
     Made("GET", "/v1/events", query="after=0"),
+    Made("PUT", "/v1/tenants/{tenant}", b'{"guaranteed": 1, "maximum": "50%", "weight": 2.0}'),
+    Made("GET", "/v1/tenants", query="window=3600"),
+    Made("DELETE", "/v1/tenants/{tenant}"),
+    Made("GET", "/v1/audit", query="after=0&most=10"),
     Made("POST", "/v1/tokens", b'{"user": "ann", "tenant": "red", "role": "viewer"}'),
     Made("GET", "/v1/tokens"),
     Made("DELETE", "/v1/tokens/{hint}"),
@@ -108,7 +112,7 @@ def test_answers_are_what_they_are_said_to_be(yard: LiveYard, document: dict[str
         yard.client.submit_text(command_job("many", "sleep 600", devices=2))["id"] for _ in "abc"
     ][-1]
     hint = yard.client.issue_token(user="bob", tenant="blue", role="member")[:9]
-    words = {"job": job, "waiting": waiting, "node": "node1", "hint": hint}
+    words = {"job": job, "waiting": waiting, "node": "node1", "hint": hint, "tenant": "red"}
     for made in CALLS:
         if made.path.endswith("/resume"):
             until(yard.client, job, "paused")

@@ -63,6 +63,8 @@ VERBS: Mapping[str, Verb] = {
     "cancel": Verb("modelyard.cli.wishes:cancel", "End jobs for good."),
     "scale": Verb("modelyard.cli.wishes:scale", "Change a job's devices or priority."),
     "nodes": Verb("modelyard.cli.nodes:nodes", "Show nodes; drain and return them."),
+    "tenants": Verb("modelyard.cli.tenants:tenants", "Show tenants; change their rights."),
+    "audit": Verb("modelyard.cli.audit:audit", "Say who did what to the yard."),
     "tokens": Verb("modelyard.cli.tokens:tokens", "Say who may call the yard."),
     "backup": Verb("modelyard.cli.backup:backup", "Back the yard up; check what there is."),
     "restore": Verb("modelyard.cli.backup:restore", "Make a yard of a backup."),

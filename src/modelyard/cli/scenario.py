@@ -245,21 +245,10 @@ def tenant_views(path: Path | None, cluster: Cluster) -> dict[str, TenantView]:
     """The tenants of a file, their shares in devices of this cluster."""
     if path is None:
         return {}
-    from modelyard.schedule.borg import PRODUCTION_BAND
-    from modelyard.schedule.view import TenantView
-    from modelyard.spec.band import Band
+    from modelyard.simulate.tenants import tenant_view
     from modelyard.spec.tenant import read_tenants
 
-    return {
-        tenant.name: TenantView(
-            name=tenant.name,
-            guaranteed=tenant.guaranteed.of(cluster.devices),
-            maximum=tenant.maximum.of(cluster.devices) if tenant.maximum else None,
-            weight=tenant.weight,
-            band=PRODUCTION_BAND if tenant.band is Band.PRODUCTION else 0,
-        )
-        for tenant in read_tenants(path)
-    }
+    return {tenant.name: tenant_view(tenant, cluster.devices) for tenant in read_tenants(path)}
 
 
 def _inputs(options: WorldOptions, scenario: Scenario) -> dict[str, str]:

@@ -173,6 +173,30 @@ class Client:
     def revoke_token(self, hint: str) -> int:
         return int(self._object("DELETE", f"/v1/tokens/{_part(hint)}")["revoked"])
 
+    def tenants(self, *, window_seconds: int = 86_400) -> list[dict[str, Any]]:
+        """Tenants with their rights, what they hold now, and what they used in a window."""
+        query = {"window": str(window_seconds)}
+        found = self._object("GET", "/v1/tenants", query=query)["tenants"]
+        assert isinstance(found, list)
+        return found
+
+    def set_tenant(self, tenant: str, **rights: object) -> dict[str, Any]:
+        """Give a tenant other rights: `guaranteed`, `maximum`, `weight` or `band`; for admins."""
+        body = json.dumps(rights).encode()
+        found = self._object("PUT", f"/v1/tenants/{_part(tenant)}", body=body)["tenants"]
+        return next(dict(one) for one in found if one["name"] == tenant)
+
+    def remove_tenant(self, tenant: str) -> None:
+        """Forget what was set for a tenant; what the yard's file says counts again."""
+        self._object("DELETE", f"/v1/tenants/{_part(tenant)}")
+
+    def audit(self, *, after: int = 0, most: int = 100) -> list[dict[str, Any]]:
+        """The newest calls that changed something or were refused, the oldest first."""
+        query = {"after": str(after), "most": str(most)}
+        found = self._object("GET", "/v1/audit", query=query)["calls"]
+        assert isinstance(found, list)
+        return found
+
     def wait(self, job: str, *, seconds: float = 1e9) -> dict[str, Any]:
         """The job when it is over; `TimeoutError` when that takes longer."""
         until = time.monotonic() + seconds

@@ -21,13 +21,14 @@ from modelyard.control import progress
 from modelyard.control.api.app import application
 from modelyard.control.api.jobs import Jobs
 from modelyard.control.api.shapes import line_shape
+from modelyard.control.api.tenants import Tenants
 from modelyard.control.api.yard import Yard
 from modelyard.control.backup.schedule import BackupPlan, Schedule
 from modelyard.control.deciding import Scheduler
 from modelyard.control.feed import Feed
 from modelyard.control.knowledge import LiveKnowledge
 from modelyard.control.leading import PACE, Leading, Pace
-from modelyard.control.lifecycle.events import Event, NodeSeen, Noted, Progressed
+from modelyard.control.lifecycle.events import Decided, Event, NodeSeen, Noted, Progressed
 from modelyard.control.lifecycle.job import Job
 from modelyard.control.lifecycle.machine import Lifecycle
 from modelyard.control.lifecycle.node import NodeRecord
@@ -39,6 +40,7 @@ from modelyard.control.store.callers import Caller, Role, issue, recognise
 from modelyard.control.store.connection import open_database, sqlite_url
 from modelyard.control.store.migrate import upgrade
 from modelyard.control.store.store import Store
+from modelyard.control.tenancy import Tenancy
 from modelyard.engines.local.engine import LocalEngine
 from modelyard.errors import InputError
 from modelyard.files import write_atomically
@@ -90,6 +92,7 @@ class YardServer:
         self._database = open_database(settings.database or sqlite_url(settings.folder / "yard.db"))
         upgrade(self._database)
         self._store = Store(self._database)
+        self.tenancy = Tenancy(self._database, settings.cluster.devices, settings.tenants)
         self._engine = LocalEngine(settings.folder / "tasks")
         self._recipes = Recipes(self._store, settings.folder / "runs", yard_secret(settings.folder))
         self._scheduler: Scheduler | None = None
@@ -156,7 +159,8 @@ class YardServer:
             run=self._recipes.run,
             secret=yard_secret(self.settings.folder),
         )
-        return application(jobs, yard, self._pages(parts))
+        tenants = Tenants(self._store, self.leading, self.tenancy)
+        return application(jobs, yard, tenants, self._pages(parts))
 
     def _schedule(self, plan: BackupPlan) -> Schedule:
         def tell(what: str) -> None:
@@ -179,11 +183,17 @@ class YardServer:
             settings.policy,
             settings.cluster,
             self._introduced,
-            settings.tenants,
+            self.tenancy.views(),
             round_seconds=settings.round_seconds,
             restart_seconds=settings.grace_seconds,
         )
-        return self._scheduler.decide
+        return self._decided
+
+    def _decided(self, lifecycle: Lifecycle, now: float) -> list[Decided]:
+        """What the policy decides, with the rights that tenants have by now."""
+        assert self._scheduler is not None
+        self._scheduler.tenants = self.tenancy.views()
+        return self._scheduler.decide(lifecycle, now)
 
     def _introduced(self, job: Job) -> LiveKnowledge:
         return LiveKnowledge(self._recipes.written(job.id).estimate, job.min_devices)

@@ -7,7 +7,7 @@ Times are seconds since 1970 by the server's clock; whatever is not known is nul
 
 from __future__ import annotations
 
-from typing import Annotated, NotRequired
+from typing import Annotated, Literal, NotRequired
 
 from pydantic import ConfigDict, Field, with_config
 
@@ -244,6 +244,65 @@ class RevokedShape(TypedDict):
     """How many tokens are invalid from now on."""
 
     revoked: int
+
+
+@CLOSED
+class TenantShape(TypedDict):
+    """A tenant: its rights in devices, and what it has of them."""
+
+    name: str
+    guaranteed: Annotated[int, Field(description="devices it gets whenever it asks")]
+    maximum: Annotated[int | None, Field(description="the most it may hold; none: no limit")]
+    weight: Annotated[float, Field(description="its part of what nobody is guaranteed")]
+    band: Literal["production", "batch"]
+    source: Annotated[
+        Literal["set", "file", "none"], Field(description="where its rights come from")
+    ]
+    set_by: str | None
+    set_at: float | None
+    running: Annotated[int, Field(description="jobs that hold devices")]
+    waiting: Annotated[int, Field(description="jobs that want devices")]
+    devices: Annotated[int, Field(description="that its jobs hold now")]
+    share: Annotated[float, Field(description="of all devices in service, 0 to 1")]
+    device_seconds: Annotated[float, Field(description="used in the window")]
+
+
+@CLOSED
+class TenantsShape(TypedDict):
+    """Tenants by name; only their own to those who are no admins."""
+
+    tenants: list[TenantShape]
+    window_seconds: int
+
+
+@CLOSED
+class RightsShape(TypedDict, total=False):
+    """Rights of a tenant, in the words of a tenants file; null takes one away."""
+
+    guaranteed: int | float | str | None
+    maximum: int | float | str | None
+    weight: float | None
+    band: Literal["production", "batch"] | None
+
+
+@CLOSED
+class CallShape(TypedDict):
+    """A call that changed something or was refused."""
+
+    number: int
+    at: float
+    user: Annotated[str, Field(description="empty where nobody knows who it was")]
+    tenant: str
+    call: Annotated[str, Field(description="method and path")]
+    status: int
+    detail: Annotated[str, Field(description="why it was refused")]
+
+
+@CLOSED
+class AuditShape(TypedDict):
+    """Calls, the oldest first."""
+
+    calls: list[CallShape]
 
 
 @CLOSED

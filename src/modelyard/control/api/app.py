@@ -24,6 +24,7 @@ from modelyard.control.api.jobs import Jobs
 from modelyard.control.api.openapi import description
 from modelyard.control.api.operation import Kind, Media, Operation, Query
 from modelyard.control.api.page import page
+from modelyard.control.api.tenants import Tenants
 from modelyard.control.api.yard import Yard
 from modelyard.control.leading import Clock
 from modelyard.control.lifecycle.events import Wish
@@ -41,9 +42,9 @@ WISHES = {
 }
 
 
-def operations(jobs: Jobs, yard: Yard) -> list[Operation]:
+def operations(jobs: Jobs, yard: Yard, tenants: Tenants) -> list[Operation]:
     """Every call, in the order of the documentation."""
-    return [*_of_jobs(jobs), *_of_yard(yard)]
+    return [*_of_jobs(jobs), *_of_tenants(tenants), *_of_yard(yard)]
 
 
 def _of_jobs(jobs: Jobs) -> list[Operation]:
@@ -116,6 +117,34 @@ def _of_jobs(jobs: Jobs) -> list[Operation]:
     ]
 
 
+def _of_tenants(tenants: Tenants) -> list[Operation]:
+    window = Query("window", Kind.NUMBER, "seconds in which usage is counted, a day by default")
+    return [
+        Operation(
+            method="GET",
+            path="/v1/tenants",
+            answer=tenants.show,
+            gives=answers.TenantsShape,
+            query=(window,),
+        ),
+        Operation(
+            method="PUT",
+            path="/v1/tenants/{tenant}",
+            answer=tenants.set,
+            takes=answers.RightsShape,
+            gives=answers.TenantsShape,
+            admin=True,
+        ),
+        Operation(
+            method="DELETE",
+            path="/v1/tenants/{tenant}",
+            answer=tenants.remove,
+            gives=answers.TenantsShape,
+            admin=True,
+        ),
+    ]
+
+
 def _of_yard(yard: Yard) -> list[Operation]:
     return [
         Operation(method="GET", path="/v1/status", answer=yard.status, gives=answers.StatusShape),
@@ -144,6 +173,17 @@ def _of_yard(yard: Yard) -> list[Operation]:
         ),
         Operation(
             method="GET", path="/v1/stream", answer=yard.stream, gives=STREAM, query=(AFTER,)
+        ),
+        Operation(
+            method="GET",
+            path="/v1/audit",
+            answer=yard.audit,
+            gives=answers.AuditShape,
+            query=(
+                Query("after", Kind.NUMBER, "only calls with larger numbers"),
+                Query("most", Kind.NUMBER, "how many of the newest, 100 by default"),
+            ),
+            admin=True,
         ),
         Operation(
             method="GET",
@@ -182,12 +222,15 @@ def _of_yard(yard: Yard) -> list[Operation]:
 def described() -> dict[str, Any]:
     """The description of all calls, without a yard behind them."""
     nobody = cast("Any", None)
-    return description(operations(Jobs(*[nobody] * 5), Yard(*[nobody] * 3)))
+    table = operations(Jobs(*[nobody] * 5), Yard(*[nobody] * 3), Tenants(*[nobody] * 3))
+    return description(table)
 
 
-def application(jobs: Jobs, yard: Yard, more: Sequence[BaseRoute] = ()) -> Starlette:
+def application(
+    jobs: Jobs, yard: Yard, tenants: Tenants, more: Sequence[BaseRoute] = ()
+) -> Starlette:
     """The yard as a web application, with more routes than those for programs."""
-    table = operations(jobs, yard)
+    table = operations(jobs, yard, tenants)
     clock = Clock()
     routes = [
         Route(

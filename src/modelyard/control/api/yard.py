@@ -22,7 +22,7 @@ from modelyard.control.lifecycle.events import NodeTurned
 from modelyard.control.lifecycle.machine import Lifecycle
 from modelyard.control.lifecycle.node import Health
 from modelyard.control.lifecycle.states import State
-from modelyard.control.store.callers import Caller, Role, issue, issued, revoke
+from modelyard.control.store.callers import Caller, Role, audited, issue, issued, revoke
 from modelyard.control.store.lease import leader
 from modelyard.control.store.store import Line, Store
 from modelyard.errors import InputError
@@ -30,6 +30,7 @@ from modelyard.errors import InputError
 #: how often a stream shows that it lives
 SIGN_OF_LIFE_SECONDS = 10.0
 MOST_LETTERS = 100
+MOST_CALLS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +105,16 @@ class Yard:
             media_type="text/event-stream",
             headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
         )
+
+    async def audit(self, call: Call) -> Response:
+        """GET: who changed what, and who was refused; the oldest first."""
+        only_admin(call)
+        after = call.number("after", 0, most=10**15)
+        most = call.number("most", 100, most=MOST_CALLS)
+        found = await run_in_threadpool(
+            lambda: audited(self.store.database, after=after, most=most)
+        )
+        return JSONResponse({"calls": [asdict(one) for one in found]})
 
     async def tokens(self, call: Call) -> Response:
         """GET: who may call."""

@@ -120,6 +120,27 @@ def note_call(
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Audited:
+    """A call that changed something or was refused."""
+
+    number: int
+    at: float
+    user: str
+    tenant: str
+    call: str
+    status: int
+    detail: str
+
+
+def audited(database: Engine, *, after: int = 0, most: int = 100) -> list[Audited]:
+    """The newest of the calls with larger numbers than `after`, the oldest of them first."""
+    asked = select(audit).where(audit.c.number > after).order_by(audit.c.number.desc())
+    with database.connect().execution_options(reads=True) as connection:
+        rows = connection.execute(asked.limit(most)).all()
+    return [Audited(**row._mapping) for row in reversed(rows)]
+
+
 def digest_of(token: str) -> str:
     """What is kept of a token."""
     return hashlib.sha256(token.encode()).hexdigest()

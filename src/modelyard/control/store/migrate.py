@@ -8,7 +8,7 @@ from modelyard.errors import YardError
 
 SCRIPTS = "modelyard.control.store:migrations"
 #: the last of the files in `migrations/versions`
-NEWEST = "0002"
+NEWEST = "0003"
 
 
 class NewerDatabase(YardError):

@@ -112,3 +112,14 @@ audit = Table(
     Column("status", Integer, nullable=False),
     Column("detail", Text, nullable=False, server_default=text("''")),
 )
+
+#: rights that somebody set while the yard was up; they win over the file of `yard up --tenants`
+tenants = Table(
+    "tenants",
+    metadata,
+    Column("name", String(200), primary_key=True),
+    #: as JSON, in the words of the file
+    Column("record", Text, nullable=False),
+    Column("by", String(200), nullable=False),
+    Column("at", Double, nullable=False),
+)
