@@ -1,96 +1,70 @@
-"""`yard demo`: every policy on the workload that comes with the package."""
+"""`yard demo`: a yard at work, with real jobs and real deaths."""
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 
 import click
 
-from modelyard.cli.output import called_as, output_option
+from modelyard.cli.output import output_option
 
-#: The cluster that the bundled workload was made for: four nodes of eight devices.
-CLUSTER = "4x8"
-#: Often enough that rounds cost jobs little, seldom enough that all policies take about a minute.
-ROUND = "2m"
 DEFAULT_FOLDER = Path("demo-out")
 
 
 @click.command()
 @click.option(
     "--out",
-    type=click.Path(path_type=Path),
+    type=click.Path(file_okay=False, path_type=Path),
     default=DEFAULT_FOLDER,
     show_default=True,
-    help="Folder of the results; finished runs in it are reused.",
+    help="Folder of what is left at the end: job files, their data, the measured workload.",
 )
-@click.option("--workers", type=click.IntRange(1), help="Processes; all cores by default.")
-@click.option("--fresh", is_flag=True, help="Play runs again that the folder already holds.")
+@click.option("--keep", is_flag=True, help="Leave the yard up at the end, to play with.")
+@click.option(
+    "--real-fifo",
+    is_flag=True,
+    help="Run the same jobs under FIFO for real as well; takes as long again.",
+)
+@click.option("--listen", default="127.0.0.1:0", show_default=True, help="Address and port.")
+@click.option(
+    "--simulate", is_flag=True, help="Instead, compare all policies on a bundled workload."
+)
+@click.option("--workers", type=click.IntRange(1), help="With --simulate: processes; all cores.")
+@click.option("--fresh", is_flag=True, help="With --simulate: play runs again that --out holds.")
 @output_option
 @click.pass_context
 def demo(
-    context: click.Context, /, out: Path, workers: int | None, fresh: bool, output: str
+    context: click.Context,
+    /,
+    out: Path,
+    keep: bool,
+    real_fifo: bool,
+    listen: str,
+    simulate: bool,
+    workers: int | None,
+    fresh: bool,
+    output: str,
 ) -> None:
-    """Compare all policies on a small workload; takes about a minute.
+    """Watch a yard work: real jobs, a killed worker, a killed server. About two minutes.
 
-    The workload is most of a day of a team with 32 devices: 120 jobs, a quarter of them elastic.
-    It is written beside the results, so that you can change it and play it again.
+    Two teams share two device slots of this machine. Their language models are placed, resized
+    and preempted by the same policy that the simulator plays; a worker and the server are killed
+    with SIGKILL. At the end stands how long everybody took, beside FIFO on the same jobs. Ctrl-C at
+    any moment leaves nothing behind.
 
     \b
     Examples:
       yard demo
-      yard demo --out /tmp/demo --fresh
+      yard demo --keep
+      yard demo --real-fifo -o json
+      yard demo --simulate
     """
-    # Everything heavy is behind these, and `--help` needs none of it.
-    from modelyard.cli.choice import EVERY_POLICY, chosen_policies
-    from modelyard.cli.runs import REPORT_NAME, Order, carry_out
-    from modelyard.cli.scenario import WorldOptions, load_world
+    if simulate:
+        from modelyard.cli.demo_policies import compare_policies
 
-    trace = write_trace(out)
-    options = WorldOptions(trace=trace, cluster=CLUSTER, round=ROUND)
-    base = ("yard", "simulate", str(trace), "--cluster", CLUSTER, "--round", ROUND)
-    played = carry_out(
-        Order(
-            world=load_world(options),
-            policies=chosen_policies([EVERY_POLICY]),
-            out=out,
-            report=out / REPORT_NAME,
-            workers=workers,
-            fresh=fresh,
-            output=output,
-            command=shlex.join((*base, "--policy", EVERY_POLICY)),
-        )
-    )
-    if output == "table" and not played.comparison.unfinished:
-        click.echo(_next_steps(str(trace)))
-    context.exit(played.exit_code)
+        context.exit(compare_policies(out=out, workers=workers, fresh=fresh, output=output))
+    # Everything heavy is behind this, and `--help` needs none of it.
+    from modelyard.cli.demo_live import Wanted, perform
 
-
-def write_trace(folder: Path) -> Path:
-    """The bundled workload as a file in this folder."""
-    from modelyard.cli.runs import make_folder
-    from modelyard.simulate.bundled import BUNDLED_NAME, bundled_workload
-    from modelyard.simulate.readers import write_csv
-
-    make_folder(folder)
-    path = folder / f"{BUNDLED_NAME}.csv"
-    write_csv(bundled_workload(), path)
-    return path
-
-
-def _next_steps(trace: str) -> str:
-    yard, quoted = shlex.quote(called_as()), shlex.quote(trace)
-    steps = (
-        (
-            f"{yard} simulate {quoted} --cluster 5x8 --round {ROUND} --policy pollux,tiresias-las",
-            "one more node?",
-        ),
-        (
-            f"{yard} why {quoted} --cluster {CLUSTER} --round {ROUND} --policy fifo --at 14h",
-            "who waits, and why?",
-        ),
-        (f"{yard} policies", "what does each of them do?"),
-    )
-    width = max(len(command) for command, _ in steps)
-    lines = (f"  {command:<{width}}  # {question}" for command, question in steps)
-    return "\nTry next:\n" + "\n".join(lines)
+    wanted = Wanted(out=out, keep=keep, real_fifo=real_fifo, listen=listen, output=output)
+    context.exit(perform(wanted))

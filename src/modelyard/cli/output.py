@@ -77,6 +77,13 @@ def print_table(
     headings: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: Sequence[str] = ()
 ) -> None:
     """A table that reads well without colour; the columns named in `numbers` align right."""
+    click.echo(table_text(headings, rows, numbers=numbers), nl=False)
+
+
+def table_text(
+    headings: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: Sequence[str] = ()
+) -> str:
+    """What `print_table` prints."""
     # rich takes longer to import than all the rest of the command line.
     from rich import box
     from rich.console import Console
@@ -96,4 +103,4 @@ def print_table(
     # Printed by click, because rich would end the program when the reader has gone away.
     with console.capture() as captured:
         console.print(table)
-    click.echo(captured.get(), nl=False)
+    return captured.get()

@@ -219,6 +219,8 @@ class Leading:
                 lease.renew(self._store.database, term)
                 renewed = now
             news |= self._answer(loop, ledger)
+            # Waiting for requests takes a while: nobody is placed before they were submitted.
+            now = self._clock()
             before = len(loop.lifecycle.active), _states(loop.lifecycle)
             loop.look(now, partial(self._watch, lifecycle, now))
             news |= (len(loop.lifecycle.active), _states(loop.lifecycle)) != before
