@@ -63,7 +63,10 @@ def demo(
         from modelyard.cli.demo_policies import compare_policies
 
         context.exit(compare_policies(out=out, workers=workers, fresh=fresh, output=output))
-    # Everything heavy is behind this, and `--help` needs none of it.
+    # Everything heavy is behind these, and `--help` needs none of it.
+    from modelyard.cli.demo_stage import check_machine
+
+    check_machine()
     from modelyard.cli.demo_live import Wanted, perform
 
     wanted = Wanted(out=out, keep=keep, real_fifo=real_fifo, listen=listen, output=output)

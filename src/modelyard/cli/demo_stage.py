@@ -28,6 +28,8 @@ from modelyard.cli.demo_jobs import (
 from modelyard.errors import InputError, Problem, YardError
 from modelyard.units import format_bytes
 
+#: What the extra `train` brings.
+NEEDED_TO_TRAIN = ("torch", "msgspec")
 #: What is used at most: a server, and four workers while two take over from two others.
 LEAST_MEMORY_BYTES = 1_500_000_000
 LEAST_DISK_BYTES = 200_000_000
@@ -58,9 +60,10 @@ def check_machine() -> None:
     if sys.platform != "linux":
         fix = "run it in a Linux container or on a Linux machine"
         problems.append(Problem("a yard runs jobs on Linux only", fix))
-    if importlib.util.find_spec("torch") is None:
-        fix = "install it with: pip install 'modelyard[train]'"
-        problems.append(Problem("the jobs are trained with torch, which is not installed", fix))
+    missing = [name for name in NEEDED_TO_TRAIN if importlib.util.find_spec(name) is None]
+    if missing:
+        what = f"the jobs train models, and {' and '.join(missing)} cannot be imported"
+        problems.append(Problem(what, "install it with: pip install 'modelyard[train]'"))
     free = psutil.virtual_memory().available
     if free < LEAST_MEMORY_BYTES:
         need = format_bytes(LEAST_MEMORY_BYTES)

@@ -57,7 +57,8 @@ def _verdict(found: Summary) -> list[str]:
     how = "run for real" if found.fifo_real else "simulated with the speeds measured here"
     lines = [
         f"mean JCT  {ours:.1f} s with yard, {fifo:.1f} s with FIFO ({how}): {way}",
-        f"check     the simulator says {found.simulated_mean_jct_seconds:.1f} s of yard as well",
+        f"check     for yard itself the simulator says {found.simulated_mean_jct_seconds:.1f} s, "
+        f"{abs(found.simulated_mean_jct_seconds / ours - 1.0):.0%} off",
         "why       FIFO lets the long job have both slots to its end, and everybody waits for it",
     ]
     if (worker := found.worker_kill) is not None:

@@ -87,7 +87,7 @@ VERBS: Mapping[str, Verb] = {
         "modelyard.cli.calibrate:calibrate", "Measure this machine, so that plans for it are right."
     ),
     "data": Verb("modelyard.cli.data:data", "Make text into tokens that jobs read."),
-    "demo": Verb("modelyard.cli.demo:demo", "Compare all policies on a small workload."),
+    "demo": Verb("modelyard.cli.demo:demo", "Watch a yard work: real jobs, real deaths."),
     "models": Verb("modelyard.cli.models:models", "Show the models that the yard knows."),
     "devices": Verb("modelyard.cli.devices:devices", "Show the accelerators that the yard knows."),
     "schema": Verb("modelyard.cli.schema:schema", "Print the JSON Schema of a file you write."),
