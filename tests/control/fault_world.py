@@ -16,11 +16,13 @@ from modelyard.control.lifecycle.events import (
     NodeSeen,
     NodeTurned,
     Progressed,
+    Relieved,
     Rescoped,
     Submitted,
     Wish,
     Wished,
 )
+from modelyard.control.lifecycle.health import DEVICE_FAULT_CODE
 from modelyard.control.lifecycle.invariants import violations
 from modelyard.control.lifecycle.job import Facts, Form, Job
 from modelyard.control.lifecycle.machine import Entry, Lifecycle, NotPossible, Outcome
@@ -238,6 +240,7 @@ class World:
             engine=Wire(self, self.engine),
             recipe=_recipe,
             decide=self.decide,
+            probe=probe_recipe,
             term=self.ledger.term,
             grace_seconds=5.0,
         )
@@ -247,7 +250,9 @@ class World:
     def play(self) -> World:
         """Trouble for some rounds, then quiet until every job is over."""
         for name, devices in NODES.items():
-            self.tell(NodeSeen(0.0, NodeRecord(name=name, kind="cpu", devices=devices)))
+            # A server says so until it is written.
+            while name not in self.leader.lifecycle.nodes:
+                self.tell(NodeSeen(0.0, NodeRecord(name=name, kind="cpu", devices=devices)))
         for _ in range(self.rounds):
             self.people()
             self.one_round()
@@ -255,12 +260,14 @@ class World:
         for name in NODES:
             self.tell(NodeTurned(self.engine.now, name, Health.IN_SERVICE, "test"))
             for device in range(NODES[name]):
+                # Those that are probed return by themselves.
                 self.tell(DeviceTurned(self.engine.now, name, device, ""))
         for job in list(self.leader.lifecycle.jobs.values()):
             if job.state is State.PAUSED or job.then == (State.PAUSED, job.reason):
                 self.tell(Wished(self.engine.now, job.id, Wish.RESUME, "test"))
         for _ in range(2_000):
-            if not self.leader.lifecycle.jobs:
+            probed = any(node.probes for node in self.leader.lifecycle.nodes.values())
+            if not self.leader.lifecycle.jobs and not probed:
                 break
             self.one_round()
         for _ in range(10):
@@ -335,12 +342,14 @@ class World:
             each = known.facts.worker_devices if known else 1
             self.tell(Rescoped(now, name, "ann", each * low, each * high, 0))
         if luck.random() < 0.05:
-            health = luck.choice([Health.IN_SERVICE, Health.IN_SERVICE, Health.DRAINED])
+            health = luck.choice([*[Health.IN_SERVICE] * 3, Health.OVERLOADED, Health.DRAINED])
             self.tell(NodeTurned(now, luck.choice(list(NODES)), health, "ann"))
         if luck.random() < 0.08:
             node = luck.choice(list(NODES))
-            why = luck.choice(["", "", "it burns"])
-            self.tell(DeviceTurned(now, node, luck.randrange(NODES[node]), why))
+            why, probe = luck.choice([("", False), ("it burns", False), ("it smokes", True)])
+            self.tell(DeviceTurned(now, node, luck.randrange(NODES[node]), why, probe))
+        if luck.random() < 0.02:
+            self.tell(Relieved(now, luck.choice(list(NODES))))
 
     def new_job(self, name: str) -> Job:
         luck = self.luck
@@ -369,9 +378,14 @@ class World:
         for living in list(engine.living()):
             name, role = living.task.name, living.task.name.role
             if self.trouble(0.02):
-                engine.end(living, signal=9)
+                engine.end(living, signal=luck.choice((9, 11)))
             elif self.trouble(0.003):
                 engine.end(living, code=1)
+            elif role != "probe" and self.trouble(0.003):
+                engine.end(living, code=DEVICE_FAULT_CODE)
+            elif role == "probe":
+                if luck.random() < 0.3:
+                    engine.end(living, code=int(self.trouble(0.3)))
             elif living.stopping is not None and luck.random() < 0.5:
                 engine.end(living, code=0)
             elif living.stopping is not None and engine.now >= living.stopping:
@@ -397,7 +411,7 @@ class World:
         """No sensible policy: one that does everything that a policy may do."""
         luck = self.luck
         free = {
-            name: len(node.in_service())
+            name: (len(node.in_service()) if node.takes_work else 0)
             - sum(
                 len(slot.devices)
                 for job in lifecycle.active.values()
@@ -434,3 +448,7 @@ class World:
 def _recipe(job: Job, slot: object, name: TaskName) -> Task:
     argv = ("worker",) if job.elastic else ("command",)
     return Task(name=name, node=slot.node, argv=argv, folder="/", devices=slot.devices)
+
+
+def probe_recipe(node: str, device: int, name: TaskName) -> Task:
+    return Task(name=name, node=node, argv=("probe",), folder="/", devices=(device,))

@@ -20,7 +20,7 @@ from modelyard.spec.allocation import Footprint
 from modelyard.spec.cluster import uniform_cluster
 from modelyard.speed.model import Observation
 
-from .fault_world import MemoryLedger, SimulatedEngine
+from .fault_world import MemoryLedger, SimulatedEngine, probe_recipe
 
 CLUSTER = uniform_cluster(2, 4, kind="cpu")
 CURVE = ((1, 1.0), (2, 1.8), (4, 3.0), (8, 4.0))
@@ -65,6 +65,7 @@ def play(policy: str) -> tuple[MemoryLedger, float]:
         engine=engine,
         recipe=recipe,
         decide=scheduler.decide,
+        probe=probe_recipe,
         term=1,
     )
     nodes = [NodeRecord(name=one.name, kind="cpu", devices=4) for one in CLUSTER.nodes]
@@ -177,7 +178,13 @@ def test_neither_a_policy_that_raises_nor_a_full_disk_stops_the_yard() -> None:
         return recipe(job, slot, name)
 
     loop = Loop(
-        lifecycle=Lifecycle(), ledger=ledger, engine=engine, recipe=full, decide=failing, term=1
+        lifecycle=Lifecycle(),
+        ledger=ledger,
+        engine=engine,
+        recipe=full,
+        decide=failing,
+        probe=probe_recipe,
+        term=1,
     )
     loop.note([NodeSeen(0.0, NodeRecord(name="node0", kind="cpu", devices=4))])
     loop.note([Submitted(0.0, a_job(0, form=Form.COMMAND, devices=(1, 1)))])

@@ -18,6 +18,9 @@ def _judge(seed: int) -> World:
     assert not left, f"jobs that never ended: {left}"
     assert not list(world.engine.living()), "tasks outlived their jobs"
     assert all(world.ledger.jobs[job].state.over for job in world.acknowledged)
+    assert all(
+        len(node.in_service()) == node.devices for node in world.leader.lifecycle.nodes.values()
+    ), "a device that is well did not return"
     return world
 
 

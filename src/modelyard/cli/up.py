@@ -52,6 +52,13 @@ LOG_FILE = "server.log"
 @click.option("--database", help="postgresql://… where several servers share a yard.")
 @click.option("--round", "round_text", default="5s", show_default=True, help="Between decisions.")
 @click.option(
+    "--probe",
+    "probe_text",
+    metavar="COMMAND",
+    help="What tells whether a suspected device is well, run on that device; a small computation "
+    "when left out.",
+)
+@click.option(
     "--backup", "backup_to", metavar="PLACE", help="A folder or s3://…: back the yard up there."
 )
 @click.option(
@@ -80,6 +87,7 @@ def up(foreground: bool, folder: Path | None, output: str, **options: Any) -> No
     Examples:
       yard up
       yard up --cluster 2x2 --policy fifo
+      yard up --probe "dcgmi diag -r 1"
       yard up --foreground --listen 127.0.0.1:7700
     """
     from modelyard.control.client import Client, yard_folder
@@ -141,6 +149,7 @@ def _start(place: Path, client: Client, options: dict[str, Any]) -> dict[str, An
         ("name", "--name"),
         ("database", "--database"),
         ("round_text", "--round"),
+        ("probe_text", "--probe"),
         ("backup_to", "--backup"),
         ("backup_every", "--backup-every"),
         ("backup_keep", "--backup-keep"),
@@ -186,6 +195,7 @@ def _serve(
     name: str,
     database: str | None,
     round_text: str,
+    probe_text: str | None,
     **backup_options: Any,
 ) -> None:
     import logging
@@ -213,9 +223,27 @@ def _serve(
         port=int(port),
         database=database,
         round_seconds=parse_duration(round_text),
+        probe=_probe(probe_text),
         backup=_backup_plan(**backup_options),
     )
     YardServer(settings).run()
+
+
+def _probe(text: str | None) -> tuple[str, ...]:
+    """The argument list of a probe that somebody wrote as a line."""
+    import shlex
+
+    from modelyard.control.recipes import PROBE
+
+    if text is None:
+        return PROBE
+    try:
+        words = tuple(shlex.split(text))
+    except ValueError as error:
+        raise InputError(f"--probe '{text}': {error}", fix="close every quote") from error
+    if not words:
+        raise InputError("--probe is empty", fix="write a command, or leave it out")
+    return words
 
 
 def _backup_plan(

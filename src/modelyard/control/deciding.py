@@ -7,6 +7,7 @@ waiting jobs costs what has changed.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
@@ -93,8 +94,16 @@ class Scheduler:
         )
 
     def _available(self, lifecycle: Lifecycle) -> IntArray:
+        """Devices that jobs may have; where nothing is added, only those that they have."""
+        given = Counter[str]()
+        for job in lifecycle.active.values():
+            given.update(dict(job.parts) if job.state.placed else {})
         counts = [
-            len(lifecycle.nodes[node.name].in_service()) if node.name in lifecycle.nodes else 0
+            0
+            if (known := lifecycle.nodes.get(node.name)) is None
+            else len(known.in_service())
+            if known.takes_work
+            else min(len(known.in_service()), given[node.name])
             for node in self.cluster.nodes
         ]
         return np.array(counts, dtype=np.int64)

@@ -24,7 +24,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from modelyard.control.lifecycle.events import Event
 from modelyard.control.lifecycle.machine import Lifecycle, Outcome
-from modelyard.control.loop import Decide, Loop, Recipe
+from modelyard.control.loop import Decide, Loop, ProbeRecipe, Recipe
 from modelyard.control.store import lease
 from modelyard.control.store.store import Store
 from modelyard.engines.interface import Engine, Superseded
@@ -103,6 +103,7 @@ class Leading:
         store: Store,
         engine: Engine,
         recipe: Recipe,
+        probe: ProbeRecipe,
         deciding: Callable[[], Decide],
         watch: Callable[[Lifecycle, float], Sequence[Event]],
         settled: Settled,
@@ -114,7 +115,8 @@ class Leading:
         """`deciding` makes the policy's part anew whenever this server begins to lead; `watch`
         gives news of running jobs; `settled` is told in this thread what has become durable.
         """
-        self._store, self._engine, self._recipe = store, engine, recipe
+        self._store, self._engine = store, engine
+        self._recipe, self._probe = recipe, probe
         self._deciding, self._watch, self._settled = deciding, watch, settled
         self._holder, self._address = holder, address
         self._pace = pace
@@ -205,6 +207,7 @@ class Leading:
             ledger=ledger,
             engine=self._engine,
             recipe=self._recipe,
+            probe=self._probe,
             decide=self.decide,
             term=term,
             grace_seconds=self._grace_seconds,

@@ -13,10 +13,19 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from modelyard.control.lifecycle.events import Decided, Event, TaskRefused
+from modelyard.control.lifecycle.events import Decided, Event, ProbeOver, TaskRefused
+from modelyard.control.lifecycle.health import suspects
 from modelyard.control.lifecycle.job import Job, Slot
 from modelyard.control.lifecycle.machine import Lifecycle, Outcome
-from modelyard.control.lifecycle.reconcile import Forget, Order, Start, Stop, differences, observe
+from modelyard.control.lifecycle.reconcile import (
+    Forget,
+    Order,
+    Start,
+    StartProbe,
+    Stop,
+    differences,
+    observe,
+)
 from modelyard.engines.interface import CannotStart, Engine, Superseded, Task, TaskName
 from modelyard.errors import YardError
 
@@ -32,6 +41,8 @@ class Ledger(Protocol):
 
 #: makes the process of a slot's task: what to run, where, with what
 Recipe = Callable[[Job, Slot, TaskName], Task]
+#: makes the process that tells whether a device of a node is well
+ProbeRecipe = Callable[[str, int, TaskName], Task]
 #: what a policy would do now
 Decide = Callable[[Lifecycle, float], Iterable[Decided]]
 
@@ -45,6 +56,7 @@ class Loop:
     engine: Engine
     recipe: Recipe
     decide: Decide
+    probe: ProbeRecipe
     #: of this leadership
     term: int
     #: how long tasks that are asked to end may take
@@ -85,7 +97,9 @@ class Loop:
         """
         reports = {report.name: report for report in self.engine.reports()}
         self.note(news())
-        self.note(observe(list(self.lifecycle.active.values()), reports, now))
+        jobs, nodes = list(self.lifecycle.active.values()), list(self.lifecycle.nodes.values())
+        self.note(observe(jobs, reports, now, nodes))
+        self.note(suspects(list(self.lifecycle.nodes.values()), now))
 
     def place(self, now: float) -> None:
         """Let the policy decide: who gets less first, so that others find it free."""
@@ -100,12 +114,13 @@ class Loop:
     def act(self, now: float) -> None:
         """Start, stop and forget tasks until there is what is wanted."""
         reports = {report.name: report for report in self.engine.reports()}
-        refused = []
-        for order in differences(list(self.lifecycle.active.values()), reports, now):
+        refused: list[Event] = []
+        jobs, nodes = list(self.lifecycle.active.values()), list(self.lifecycle.nodes.values())
+        for order in differences(jobs, reports, now, nodes):
             try:
                 self._carry_out(order)
             except CannotStart as error:
-                refused.append(TaskRefused(now, order.task, str(error)))
+                refused.append(_refused(order, now, str(error)))
             except Superseded:
                 raise
             except (YardError, OSError) as error:
@@ -118,6 +133,8 @@ class Loop:
         match order:
             case Start(job, slot, task):
                 self.engine.start(self.recipe(job, slot, task), term=self.term)
+            case StartProbe(node, device, task):
+                self.engine.start(self.probe(node, device, task), term=self.term)
             case Stop(task):
                 self.engine.stop(task, grace_seconds=self.grace_seconds, term=self.term)
             case Forget(task):
@@ -132,3 +149,10 @@ class Loop:
     def _growth(self, decided: Decided) -> int:
         job = self.lifecycle.jobs.get(decided.job)
         return sum(count for _, count in decided.parts) - (job.devices if job else 0)
+
+
+def _refused(order: Order, now: float, why: str) -> Event:
+    if isinstance(order, StartProbe):
+        what = f"cannot be started: {why}"
+        return ProbeOver(now, order.node, order.device, order.task.attempt, None, what)
+    return TaskRefused(now, order.task, why)

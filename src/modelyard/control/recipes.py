@@ -11,11 +11,15 @@ from pathlib import Path
 
 from modelyard.control.estimating import estimate_of
 from modelyard.control.knowledge import Estimate
+from modelyard.control.lifecycle.health import DEVICE_FAULT_CODE
 from modelyard.control.lifecycle.job import CONDUCTOR_SLOT, Form, Job, Slot
 from modelyard.control.store.store import Store
 from modelyard.engines.interface import CannotStart, Task, TaskName
 from modelyard.files import write_atomically
 from modelyard.spec.job import JobSpec, parse_job
+
+#: what is run on a device that is suspected, where nobody named something better
+PROBE = (sys.executable, "-m", "modelyard.engines.probe")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +41,8 @@ class Recipes:
     runs: Path
     #: of which secrets of jobs are made; the same for as long as the yard lives
     secret: bytes
+    #: tells whether the device that it runs on is well
+    probe: tuple[str, ...] = PROBE
     _known: dict[str, Written] = field(default_factory=dict)
 
     def written(self, job: str) -> Written:
@@ -85,6 +91,17 @@ class Recipes:
             devices=slot.devices,
         )
 
+    def probing(self, node: str, device: int, name: TaskName) -> Task:
+        """The task that probes a device."""
+        return Task(
+            name=name,
+            node=node,
+            argv=self.probe,
+            folder=str(self.runs.parent),
+            environment={"YARD_NODE": node, "YARD_DEVICE": str(device)},
+            devices=(device,),
+        )
+
     def run(self, job: str) -> Path:
         """The folder of a job's run."""
         return self.runs / job
@@ -109,6 +126,7 @@ def _environment(job: Job) -> dict[str, str]:
         "YARD_NAME": job.facts.name,
         "YARD_TENANT": job.facts.tenant,
         "YARD_ATTEMPT": str(job.attempt),
+        "YARD_DEVICE_FAULT": str(DEVICE_FAULT_CODE),
     }
 
 

@@ -34,8 +34,9 @@ from modelyard.control.lifecycle.machine import Lifecycle
 from modelyard.control.lifecycle.node import NodeRecord
 from modelyard.control.loop import Decide
 from modelyard.control.parts import Pages, Parts, no_pages
+from modelyard.control.pressure import READ_SECONDS, Watch, read_memory
 from modelyard.control.progress import Reached
-from modelyard.control.recipes import Recipes
+from modelyard.control.recipes import PROBE, Recipes
 from modelyard.control.store.callers import Caller, Role, issue, recognise
 from modelyard.control.store.connection import open_database, sqlite_url
 from modelyard.control.store.migrate import upgrade
@@ -77,6 +78,8 @@ class ServerSettings:
     round_seconds: float = 5.0
     grace_seconds: float = 30.0
     pace: Pace = PACE
+    #: what tells whether a device is well, as a task on it
+    probe: tuple[str, ...] = PROBE
     #: what is backed up where and how often; none when nobody wants that
     backup: BackupPlan | None = None
 
@@ -94,7 +97,10 @@ class YardServer:
         self._store = Store(self._database)
         self.tenancy = Tenancy(self._database, settings.cluster.devices, settings.tenants)
         self._engine = LocalEngine(settings.folder / "tasks")
-        self._recipes = Recipes(self._store, settings.folder / "runs", yard_secret(settings.folder))
+        self._recipes = Recipes(
+            self._store, settings.folder / "runs", yard_secret(settings.folder), settings.probe
+        )
+        self._pressure, self._read_at = Watch(), float("-inf")
         self._scheduler: Scheduler | None = None
         self._feed = Feed(self._store, line_shape)
         before = settings.folder / SERVERS / f"{settings.name}.port"
@@ -106,6 +112,7 @@ class YardServer:
             store=self._store,
             engine=self._engine,
             recipe=self._recipes,
+            probe=self._recipes.probing,
             deciding=self._deciding,
             watch=self._news,
             settled=lambda _: self._feed.wake(),
@@ -179,6 +186,7 @@ class YardServer:
     def _deciding(self) -> Decide:
         """A scheduler of what is known when this server begins to lead."""
         settings = self.settings
+        self._pressure = Watch()
         self._scheduler = Scheduler(
             settings.policy,
             settings.cluster,
@@ -209,7 +217,13 @@ class YardServer:
         reached = list(progress.news(lifecycle.active.values(), self._recipes.run))
         for one in reached:
             self._learn(lifecycle.active[one.job], one)
-        return [*nodes, *(Progressed(now, one.job, one.steps) for one in reached)]
+        steps = [Progressed(now, one.job, one.steps) for one in reached]
+        return [*nodes, *steps, *self._strain(lifecycle, now)]
+
+    def _strain(self, lifecycle: Lifecycle, now: float) -> Iterator[Event]:
+        if now - self._read_at >= READ_SECONDS:
+            self._read_at = now
+            yield from self._pressure.news(lifecycle, read_memory(), now)
 
     def _learn(self, job: Job, reached: Reached) -> None:
         """Let a step that all of a job's devices took part in correct what is believed of it."""

@@ -88,7 +88,12 @@ def node_shape(node: NodeRecord, given: Mapping[int, str]) -> NodeShape:
         "detail": node.detail,
         "since": node.since,
         "devices": [
-            {"number": device, "job": given.get(device), "out": node.out.get(device)}
+            {
+                "number": device,
+                "job": given.get(device),
+                "out": node.out.get(device),
+                "next_probe": node.probes[device].not_before if device in node.probes else None,
+            }
             for device in range(node.devices)
         ],
     }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from modelyard.control.lifecycle.health import DEVICE_FAULT_CODE
 from modelyard.control.lifecycle.job import Job, Slot
 from modelyard.control.lifecycle.states import Reason, State
 from modelyard.engines.interface import Exit
@@ -44,6 +45,8 @@ def ending(exit: Exit | None, slot: Slot) -> Ending:
             Reason.KILLED,
             f"was killed by {_SIGNALS.get(exit.signal, f'signal {exit.signal}')}",
         )
+    if exit.code == DEVICE_FAULT_CODE:
+        return Ending(State.WAITING, Reason.DEVICE_FAILED, "says that its device has failed")
     if exit.code == 0:
         what = "ended before its job was done"
         return Ending(State.WAITING, Reason.KILLED, what, settle_seconds=SETTLING_SECONDS)

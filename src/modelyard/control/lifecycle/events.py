@@ -119,6 +119,28 @@ class DeviceTurned:
     node: str
     device: int
     why: str
+    #: whether it is probed and returns by itself
+    probe: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeOver:
+    """The probe of a device has ended, or cannot even be started."""
+
+    at: float
+    node: str
+    device: int
+    number: int
+    exit: Exit | None
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Relieved:
+    """A node has been short of memory for long: somebody there is to have less."""
+
+    at: float
+    node: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,5 +163,7 @@ Event = (
     | NodeSeen
     | NodeTurned
     | DeviceTurned
+    | ProbeOver
+    | Relieved
     | Noted
 )

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import singledispatchmethod
 
-from modelyard.control.lifecycle import places
+from modelyard.control.lifecycle import health, places
 from modelyard.control.lifecycle.endings import OWN_FAULT, Ending, after_death, ending
 from modelyard.control.lifecycle.events import (
     Decided,
@@ -19,7 +19,9 @@ from modelyard.control.lifecycle.events import (
     NodeSeen,
     NodeTurned,
     Noted,
+    ProbeOver,
     Progressed,
+    Relieved,
     Rescoped,
     Submitted,
     TaskOver,
@@ -253,6 +255,10 @@ class Lifecycle:
             return _stopped(
                 _without(job.accounted(event.at), slot), event.at, end, "all steps are done"
             )
+        return _joined((self._died(job, slot, event), self._noted_on_node(job, slot, event)))
+
+    def _died(self, job: Job, slot: Slot, event: TaskOver) -> Outcome:
+        """What follows for the job from the end of a task that was to go on."""
         found = ending(event.exit, slot)
         died = replace(
             job, deaths=job.deaths + 1, failures=job.failures + (found.reason in OWN_FAULT)
@@ -266,6 +272,13 @@ class Lifecycle:
         if job.state is State.RUNNING:
             changed = changed.moved(State.RUNNING, Reason.HEALING, event.at, what)
         return _told(changed, event.at, f"{what}; it is started again")
+
+    def _noted_on_node(self, job: Job, slot: Slot, event: TaskOver) -> Outcome:
+        node = self.nodes.get(slot.node)
+        if node is None or event.exit is None or not health.is_suspicious(event.exit):
+            return NOTHING
+        noted = health.with_death(node, slot.devices, job.id, event.at, event.exit)
+        return Outcome(nodes=(noted,)) if noted != node else NOTHING
 
     @handle.register
     def _(self, event: Progressed) -> Outcome:
@@ -282,7 +295,7 @@ class Lifecycle:
     def _(self, event: NodeSeen) -> Outcome:
         known = self.nodes.get(event.node.name)
         if known is not None:
-            node = replace(known, kind=event.node.kind, devices=event.node.devices)
+            node = health.within(replace(known, kind=event.node.kind), event.node.devices)
             return NOTHING if node == known else Outcome(nodes=(node,))
         entry = Entry(at=event.at, node=event.node.name, what="a node of the yard now")
         return Outcome(nodes=(replace(event.node, since=event.at),), entries=(entry,))
@@ -302,7 +315,7 @@ class Lifecycle:
             who=event.who,
         )
         outcome = Outcome(nodes=(changed,), entries=(entry,))
-        if event.health is Health.IN_SERVICE:
+        if event.health in (Health.IN_SERVICE, Health.OVERLOADED):
             return outcome
         lost = event.health is Health.SILENT
         reason = Reason.NODE_LOST if lost else Reason.NODE_DRAINED
@@ -314,18 +327,57 @@ class Lifecycle:
         if node is None or not 0 <= event.device < node.devices:
             what = f"there is no device {event.device} on '{event.node}'"
             raise NotPossible(what, fix="see 'yard nodes'")
+        if event.device in node.probes:
+            if event.why:
+                return NOTHING
+            what = f"device {event.device} of {node.name} is being probed"
+            raise NotPossible(what, fix="it returns by itself when it passes")
         if node.out.get(event.device, "") == event.why:
             return NOTHING
-        out = {device: why for device, why in node.out.items() if device != event.device}
-        if event.why:
-            out[event.device] = event.why
-        changed = replace(node, out=out)
-        said = f"out of service: {event.why}" if event.why else "in service again"
-        entry = Entry(at=event.at, node=node.name, what=f"device {event.device} is {said}")
-        outcome = Outcome(nodes=(changed,), entries=(entry,))
         if not event.why:
-            return outcome
-        return self._evacuated(outcome, changed, (event.device,), event.at, Reason.NODE_DRAINED)
+            changed = health.given_back(node, event.device)
+            return _of_node(changed, event.at, f"device {event.device} is in service again")
+        changed = health.taken_out(node, event.device, event.why, probe=event.probe)
+        what = f"device {event.device} is out of service: {event.why}"
+        reason = Reason.DEVICE_FAILED if event.probe else Reason.NODE_DRAINED
+        told = _of_node(changed, event.at, what)
+        return self._evacuated(told, changed, (event.device,), event.at, reason)
+
+    @handle.register
+    def _(self, event: ProbeOver) -> Outcome:
+        node = self.nodes.get(event.node)
+        probe = node.probes.get(event.device) if node is not None else None
+        if node is None or probe is None or probe.number != event.number:
+            return NOTHING
+        device = f"device {event.device}"
+        if event.exit is not None and event.exit.code == 0:
+            changed = health.given_back(node, event.device)
+            return _of_node(changed, event.at, f"{device} has passed its probe: in service again")
+        slot = Slot(number=0, node=node.name, devices=(event.device,))
+        how = event.why or ending(event.exit, slot).detail
+        changed = health.failed_again(node, event.device, event.at, how)
+        pause = changed.probes[event.device].not_before - event.at
+        what = f"{device} has not passed its probe, which {how}; the next is in {pause:.0f} s"
+        return _of_node(changed, event.at, what)
+
+    @handle.register
+    def _(self, event: Relieved) -> Outcome:
+        """Take the newest worker that its job can do without away from a node."""
+        found = [
+            (job.first_start or 0.0, slot.number, job, slot)
+            for job in self.active.values()
+            if job.elastic and job.state is State.RUNNING
+            if job.devices - job.facts.worker_devices >= job.min_devices
+            for slot in job.slots
+            if slot.node == event.node
+        ]
+        if not found:
+            return NOTHING
+        _, _, job, slot = max(found, key=lambda one: one[:2])
+        left = tuple(one for one in job.slots if one is not slot)
+        fewer = replace(job.accounted(event.at), slots=left, leaving=(*job.leaving, slot))
+        fewer = fewer.moved(job.state, Reason.RESIZED, event.at, f"{event.node} is overloaded")
+        return _told(fewer, event.at, f"gives {slot.role} up: {event.node} is overloaded")
 
     def _evacuated(
         self, so_far: Outcome, node: NodeRecord, devices: Iterable[int], at: float, reason: Reason
@@ -386,7 +438,13 @@ _WISHES: Mapping[Wish, Ending] = {
 #: what a job is that was stopped by no fault of its own
 _LATER: Mapping[Reason, Ending] = {
     reason: Ending(State.WAITING, reason, "")
-    for reason in (Reason.PREEMPTED, Reason.MOVED, Reason.NODE_LOST, Reason.NODE_DRAINED)
+    for reason in (
+        Reason.PREEMPTED,
+        Reason.MOVED,
+        Reason.NODE_LOST,
+        Reason.NODE_DRAINED,
+        Reason.DEVICE_FAILED,
+    )
 }
 
 
@@ -466,6 +524,10 @@ def _told(job: Job, at: float, what: str, *, who: str = "") -> Outcome:
         who=who,
     )
     return Outcome(jobs=(job,), entries=(entry,))
+
+
+def _of_node(node: NodeRecord, at: float, what: str) -> Outcome:
+    return Outcome(nodes=(node,), entries=(Entry(at=at, node=node.name, what=what),))
 
 
 def _joined(outcomes: Iterable[Outcome]) -> Outcome:

@@ -39,7 +39,9 @@ def choose(
     for name, count in parts:
         node = nodes.get(name)
         usable = [
-            device for device in (node.in_service() if node else ()) if (name, device) not in taken
+            device
+            for device in (node.in_service() if node and node.takes_work else ())
+            if (name, device) not in taken
         ]
         if len(usable) < count:
             raise NoSuchPlace(f"{name} has {len(usable)} devices to give, not {count}")

@@ -66,6 +66,8 @@ class Reason(StrEnum):
     NODE_LOST = "node-lost"
     #: its node was taken out of service by somebody
     NODE_DRAINED = "node-drained"
+    #: a device of it failed, or is suspected to have
+    DEVICE_FAILED = "device-failed"
     #: one of its tasks was killed from outside
     KILLED = "killed"
     #: one of its tasks ended with an error of its own
