@@ -151,6 +151,7 @@ class DeviceShape(TypedDict):
     number: int
     job: Annotated[str | None, Field(description="whose it is; other tenants' have no names")]
     out: Annotated[str | None, Field(description="why it is out of service")]
+    next_probe: Annotated[float | None, Field(description="not probed before that, if at all")]
 
 
 @CLOSED
