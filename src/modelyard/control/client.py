@@ -68,10 +68,7 @@ class Client:
     def submit(self, job: str | Path, *, id: str | None = None) -> dict[str, Any]:
         """Submit a job file; it runs in the file's folder."""
         path = Path(job)
-        try:
-            text = path.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise InputError(f"{path} cannot be read: {error}", fix="name a job file") from error
+        text = _text_of(path)
         return self.submit_text(text, folder=str(path.resolve().parent), id=id, file=path.name)
 
     def submit_text(
@@ -110,6 +107,37 @@ class Client:
             with contextlib.suppress(OSError, http.client.HTTPException):
                 yield from _streamed(url, token, after)
         raise self._nobody(ConnectionResetError("the stream of events has ended"))
+
+    def forecast(self, *, wait_seconds: float | None = None) -> dict[str, Any]:
+        """When every unfinished job starts and ends, and on what, as far as anybody can say."""
+        query = {} if wait_seconds is None else {"wait": str(round(1000 * wait_seconds))}
+        return self._object("GET", "/v1/forecast", query=query)
+
+    def outlook(self, job: str | Path) -> dict[str, Any]:
+        """The same of a job file that is not submitted: when, where, at what cost, before whom."""
+        path = Path(job)
+        return self.outlook_text(_text_of(path), folder=str(path.resolve().parent), file=path.name)
+
+    def outlook_text(self, text: str, *, folder: str = "", file: str = "job") -> dict[str, Any]:
+        """The same of the YAML of a job."""
+        query = {"folder": folder, "file": file}
+        return self._object("POST", "/v1/forecast", query=query, body=text.encode())
+
+    def history(
+        self,
+        *,
+        since: float | None = None,
+        until: float | None = None,
+        most: int = 2_000,
+        points: int = 240,
+    ) -> dict[str, Any]:
+        """What happened, in seconds since 1970: spans of jobs, uses of devices, and curves."""
+        query = {"most": str(most), "points": str(points)}
+        if since is not None:
+            query["from"] = repr(since)
+        if until is not None:
+            query["to"] = repr(until)
+        return self._object("GET", "/v1/history", query=query)
 
     def log(
         self, job: str, *, role: str = "", start: int = 0, attempt: int | None = None
@@ -271,6 +299,13 @@ class Client:
     def _nobody(self, error: Exception) -> NoYard:
         where = self._url or f"the yard in {self._folder}"
         return NoYard(f"{where} does not answer: {error}", fix="start it with 'yard up'")
+
+
+def _text_of(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path} cannot be read: {error}", fix="name a job file") from error
 
 
 def _exchange(

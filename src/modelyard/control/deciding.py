@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
+from copy import deepcopy
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -74,11 +75,13 @@ class Scheduler:
             for job in lifecycle.jobs.values()
             if job.state.placed or (job.state is State.WAITING and job.not_before <= now)
         ]
-        available = self._available(lifecycle)
+        available = self.available(lifecycle)
         active = np.array(sorted(rows), dtype=np.int64)
         free = available.copy()
         for job in lifecycle.active.values():
             if job.state.placed:
+                # Records say how long a job had run when something last happened to it.
+                self.knowledge[job.id].run_seconds = job.accounted(now).run_seconds
                 for node, count in job.parts:
                     free[self.cluster.index[node]] -= count
         return View(
@@ -93,7 +96,7 @@ class Scheduler:
             finished=self._finished.so_far(),
         )
 
-    def _available(self, lifecycle: Lifecycle) -> IntArray:
+    def available(self, lifecycle: Lifecycle) -> IntArray:
         """Devices that jobs may have; where nothing is added, only those that they have."""
         given = Counter[str]()
         for job in lifecycle.active.values():
@@ -124,7 +127,7 @@ class Scheduler:
 
     def _enter(self, job: Job) -> None:
         book = self.book
-        card = _card(job)
+        card = card_of(job)
         row = book.row_of.get(job.id)
         if row is None:
             self.knowledge[job.id] = self.introduce(job)
@@ -132,7 +135,7 @@ class Scheduler:
         elif book.cards[row] != card:
             book.cards[row] = card
             book.devices[row], book.priority[row] = card.devices, card.priority
-        held = self._allocation(job)
+        held = self.allocation(job)
         book.allocations[row] = held
         book.held[row] = held.devices if held else 0
         book.since[row] = job.since
@@ -147,13 +150,18 @@ class Scheduler:
             knowledge.placed(self.footprint(job))
         self._seen[job.id] = job
 
+    def ended(self) -> FinishedLog:
+        """What is known of jobs that have ended; whoever takes it may add to it."""
+        return deepcopy(self._finished)
+
     def footprint(self, job: Job) -> Footprint:
         """What decides the speed of a placed job."""
-        held = self._allocation(job)
+        held = self.allocation(job)
         assert held is not None
         return footprint(self.cluster, held)
 
-    def _allocation(self, job: Job) -> Allocation | None:
+    def allocation(self, job: Job) -> Allocation | None:
+        """What a job has been given, in the words of policies."""
         if not job.state.placed:
             return None
         return allocation((self.cluster.index[node], count) for node, count in job.parts)
@@ -165,7 +173,8 @@ class Scheduler:
         return tuple(sorted(named))
 
 
-def _card(job: Job) -> JobCard:
+def card_of(job: Job) -> JobCard:
+    """What policies know of a job."""
     facts = job.facts
     return JobCard(
         id=job.id,

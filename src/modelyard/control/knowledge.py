@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from modelyard.spec.allocation import Footprint
 from modelyard.speed.curve import CurveSpeed
@@ -68,6 +68,15 @@ class LiveKnowledge:
     def truth(self) -> SpeedModel:
         """Nobody knows it of a live job."""
         return self.belief
+
+    @property
+    def measured_any(self) -> bool:
+        """Whether a step of it was ever timed."""
+        return bool(self._seen)
+
+    def copied(self) -> LiveKnowledge:
+        """The same of now; what either learns later, the other does not."""
+        return replace(self, _seen=dict(self._seen))
 
     def remaining(self, at: Footprint) -> float:
         goodput = self.belief.goodput(at)

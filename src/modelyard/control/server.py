@@ -18,14 +18,17 @@ from sqlalchemy import Engine as Database
 from starlette.applications import Starlette
 
 from modelyard.control import progress
-from modelyard.control.api.app import application
+from modelyard.control.api.app import Calls, application
+from modelyard.control.api.future import Future
 from modelyard.control.api.jobs import Jobs
+from modelyard.control.api.past import Past
 from modelyard.control.api.shapes import line_shape
 from modelyard.control.api.tenants import Tenants
 from modelyard.control.api.yard import Yard
 from modelyard.control.backup.schedule import BackupPlan, Schedule
 from modelyard.control.deciding import Scheduler
 from modelyard.control.feed import Feed
+from modelyard.control.forecast.forecasts import Forecasts
 from modelyard.control.knowledge import LiveKnowledge
 from modelyard.control.leading import PACE, Leading, Pace
 from modelyard.control.lifecycle.events import Decided, Event, NodeSeen, Noted, Progressed
@@ -151,12 +154,14 @@ class YardServer:
             os.close(self._alone)
 
     def _application(self) -> Starlette:
+        forecasts = Forecasts(self.leading, lambda: self._scheduler)
         jobs = Jobs(
             self._store,
             self.leading,
             self._engine,
             self.settings.cluster,
             lambda: self._scheduler,
+            forecasts,
         )
         yard = Yard(self._store, self.leading, self._feed, self._backups)
         parts = Parts(
@@ -166,8 +171,14 @@ class YardServer:
             run=self._recipes.run,
             secret=yard_secret(self.settings.folder),
         )
-        tenants = Tenants(self._store, self.leading, self.tenancy)
-        return application(jobs, yard, tenants, self._pages(parts))
+        calls = Calls(
+            jobs=jobs,
+            yard=yard,
+            tenants=Tenants(self._store, self.leading, self.tenancy),
+            past=Past(self._store, self.leading),
+            future=Future(forecasts, self.leading, self.settings.cluster),
+        )
+        return application(calls, self._pages(parts))
 
     def _schedule(self, plan: BackupPlan) -> Schedule:
         def tell(what: str) -> None:

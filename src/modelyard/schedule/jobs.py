@@ -138,7 +138,7 @@ class JobBook:
 
     def _join(self, row: int, card: JobCard) -> None:
         """Let a job belong to the branch, sweep and burst of the one before it, or begin them."""
-        kind = (card.model, 0 if card.elastic else card.devices)
+        kind = _kind(card)
         family = self.family[row] = self._families.setdefault(kind, len(self._families))
         before = self._latest.get((card.tenant, family), row)
         gap = card.submitted - self.submitted[before]
@@ -146,6 +146,10 @@ class JobBook:
         self.sweep[row] = self.sweep[before] if before < row and gap <= SWEEP_GAP_SECONDS else row
         self.burst[row] = self.burst[before] if before < row and gap <= BURST_GAP_SECONDS else row
         self._latest[card.tenant, family] = row
+
+    def family_of(self, card: JobCard) -> int | None:
+        """The number that a job shares with others of its model and size; None when it is new."""
+        return self._families.get(_kind(card))
 
     def _grow(self) -> None:
         for name, column in vars(self).items():
@@ -165,6 +169,11 @@ class JobBook:
             self.service[row] += elapsed * held
             self.run_seconds[row] += elapsed
         self.mark[row] = now
+
+
+def _kind(card: JobCard) -> tuple[str, int]:
+    """What makes jobs a family: their model, and their size where it is fixed."""
+    return card.model, 0 if card.elastic else card.devices
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import heapq
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from enum import IntEnum
 from functools import lru_cache, partial
 
@@ -29,6 +29,7 @@ from modelyard.simulate.faults import Outages
 from modelyard.simulate.recorder import Recorder
 from modelyard.simulate.result import Result
 from modelyard.simulate.scenario import Scenario
+from modelyard.simulate.standing import Standing
 from modelyard.simulate.workload import TraceJob
 from modelyard.spec.allocation import Allocation, Footprint, footprint, packed_counts
 from modelyard.speed.interference import shared_node_slowdown, uplink_slowdowns
@@ -82,6 +83,29 @@ def snapshot(scenario: Scenario, policy: Policy, *, at: float) -> View:
     return engine.view()
 
 
+def resume(
+    scenario: Scenario,
+    policy: Policy,
+    standing: Iterable[Standing],
+    *,
+    now: float,
+    available: IntArray,
+    finished: FinishedLog | None = None,
+) -> Engine:
+    """A run that begins in the middle: with jobs that are there, and a decision that is due.
+
+    `available` has the devices in service by node; jobs of the workload are still to come.
+    """
+    engine = Engine(scenario, policy, use_lane=False, finished=finished)
+    engine.now = now
+    engine.available, engine.free = available.copy(), available.copy()
+    engine.unused = engine.in_service = int(available.sum())
+    for one in sorted(standing, key=lambda one: one.job.submitted):
+        engine.stand(one)
+    engine.decide_at(now)
+    return engine
+
+
 def _refuse_too_large(scenario: Scenario) -> None:
     """A job that no empty cluster could hold would wait for ever."""
     most = scenario.cluster.devices
@@ -122,7 +146,9 @@ class Engine:
         on_progress: Callable[[float], None] | None = None,
         *,
         use_lane: bool = True,
+        finished: FinishedLog | None = None,
     ) -> None:
+        """`finished` has what ended before, which the run adds to."""
         _refuse_too_large(scenario)
         self.scenario, self.policy = scenario, policy
         self.cluster = scenario.cluster
@@ -151,12 +177,17 @@ class Engine:
         }
         self._shares_links = bool(scenario.interference or self._network)
         self._notebook = Notebook() if policy.traits.shares_measurements else None
-        self._finished = FinishedLog(len(scenario.workload.jobs))
+        self._finished = finished or FinishedLog(len(scenario.workload.jobs))
         self._heap: list[tuple[float, int, int, int, int]] = []
         self._sequence = 0
         self._wake_at = math.inf
         self._next_round = -math.inf
+        self._reacts_at = -math.inf
         self._on_progress = on_progress
+        #: jobs that are not over, and those that are still to come among them
+        self.left = len(scenario.workload.jobs)
+        self._events = 0
+        self._begun = False
         self._needs_left = policy.traits.oracle
         self._node_size = int(self.cluster.capacity.max())
         # The same devices are given out again and again.
@@ -172,18 +203,11 @@ class Engine:
         return self.recorder.result(self, events)
 
     def play(self, *, until: float = math.inf) -> int:
-        """Let everything up to `until` happen; how many events that were."""
-        jobs = self.scenario.workload.jobs
-        for index, job in enumerate(jobs):
-            self._push(job.submitted, Kind.ARRIVAL, index)
-        left = len(jobs)
-        if self.scenario.faults is not None and jobs:
-            self._outages = Outages(self.scenario.faults, len(self.cluster.nodes))
-            for at, node, repaired_at in self._outages.first():
-                self._push(at, Kind.FAILURE, node)
-                self._push(repaired_at, Kind.REPAIR, node)
-        events, reported = 0, left
-        while left:
+        """Let everything up to `until` happen; how many events there have been by then."""
+        if not self._begun:
+            self._begin()
+        everyone = reported = self.left
+        while self.left:
             if not self._heap:
                 self._report_deadlock()
             if self._heap[0][0] > until:
@@ -192,35 +216,64 @@ class Engine:
             self.now = self._heap[0][0]
             if self.recorder.started is None:
                 self.recorder.begin(self.now)
-            due = False
-            by_event = self.scenario.round_seconds == 0
-            while self._heap and self._heap[0][0] <= self.now + SAME_MOMENT_SECONDS:
-                _, kind, _, subject, version = heapq.heappop(self._heap)
-                events += 1
-                if kind == Kind.MILESTONE:
-                    if self._milestone(subject, version):
-                        left -= 1
-                        due |= by_event
-                    continue
-                if kind == Kind.WAKE:
-                    # A wake-up that was planned anew since then is void.
-                    due |= self.now >= self._wake_at - SAME_MOMENT_SECONDS
-                    continue
-                due |= by_event or kind == Kind.ROUND
+            if self._happen() and self.left:
+                self._decide()
+                self._watch_for_standstill()
+            self._plan_round()
+            if self._on_progress and self.left != reported:
+                reported = self.left
+                self._on_progress(1.0 - self.left / everyone)
+        return self._events
+
+    def _begin(self) -> None:
+        """Put everything into the queue that is known to come."""
+        self._begun = True
+        for index, job in enumerate(self.scenario.workload.jobs):
+            self._push(job.submitted, Kind.ARRIVAL, index)
+        if self.scenario.faults is not None and self.left:
+            self._outages = Outages(self.scenario.faults, len(self.cluster.nodes))
+            for at, node, repaired_at in self._outages.first():
+                self._push(at, Kind.FAILURE, node)
+                self._push(repaired_at, Kind.REPAIR, node)
+
+    def _happen(self) -> bool:
+        """Everything of this moment; whether a decision is due."""
+        due = news = False
+        while self._heap and self._heap[0][0] <= self.now + SAME_MOMENT_SECONDS:
+            _, kind, _, subject, version = heapq.heappop(self._heap)
+            self._events += 1
+            if kind == Kind.MILESTONE:
+                if self._milestone(subject, version):
+                    self.left -= 1
+                    news = True
+            elif kind == Kind.WAKE:
+                # A wake-up that was planned anew since then is void.
+                due |= self.now >= self._wake_at - SAME_MOMENT_SECONDS
+            elif kind == Kind.ROUND:
+                due = True
+            else:
+                news = True
                 if kind == Kind.ARRIVAL:
-                    self._arrive(jobs[subject])
+                    self._arrive(self.scenario.workload.jobs[subject])
                 elif kind == Kind.FAILURE:
                     self._fail(subject)
                 elif kind == Kind.REPAIR:
                     self._repair(subject)
-            if due and left:
-                self._decide()
-                self._watch_for_standstill()
-            self._plan_round()
-            if self._on_progress and left != reported:
-                reported = left
-                self._on_progress(1.0 - left / len(jobs))
-        return events
+        if not self.scenario.round_seconds:
+            return due or news
+        if news and self.scenario.reaction_seconds is not None:
+            self._react(self.scenario.reaction_seconds)
+        return due
+
+    def _react(self, seconds: float) -> None:
+        """Decide soon, if that is not planned already."""
+        if self._reacts_at < self.now:
+            self._reacts_at = self.now + seconds
+            self.decide_at(self._reacts_at)
+
+    def decide_at(self, at: float) -> None:
+        """Let a decision be made then, whatever happens."""
+        self._push(at, Kind.ROUND, 0)
 
     def _rest(self, until: float) -> None:
         """Nothing happens until then but progress."""
@@ -288,6 +341,24 @@ class Engine:
             self._lane.put(row, self._candidate(row))
         self.recorder.arrived(self.now)
 
+    def stand(self, standing: Standing) -> None:
+        """Enter a job that is there when the run begins, with what it has had and done."""
+        self._arrive(standing.job)
+        self.left += 1
+        book, row = self.book, len(self.book) - 1
+        book.service[row], book.run_seconds[row] = standing.service, standing.run_seconds
+        book.first_start[row], book.restarts[row] = standing.first_start, standing.restarts
+        if standing.relatives is not None:
+            labels = book.family, book.branch, book.sweep, book.burst
+            for column, number in zip(labels, standing.relatives, strict=True):
+                column[row] = number
+        if standing.held is not None:
+            self._start(row, standing.held)
+            self._busy_until[row] = self.now + standing.busy_seconds
+            self._plan_milestone(row)
+        book.since[row], book.restarts[row] = standing.since, standing.restarts
+        book.first_start[row] = standing.first_start
+
     def _asked_footprint(self, job: TraceJob) -> Footprint:
         kind = job.kinds[0] if job.kinds else self.cluster.kinds[0]
         return Footprint(kind, packed_counts(job.devices, self._node_size))
@@ -337,7 +408,8 @@ class Engine:
 
     def _worked(self, row: int) -> float:
         """Seconds for which a running job has worked since it was started, old work included."""
-        started = float(self.book.since[row]) + self.scenario.restart_seconds
+        cost = self._start_cost(self.traces[row], goes_on=False)
+        started = float(self.book.since[row]) + cost
         return max(self.now - started, 0.0)
 
     def _repair(self, node: int) -> None:
@@ -462,12 +534,14 @@ class Engine:
                 self._release(row)
         for row, decision, running in zip(rows, decisions, was_running, strict=True):
             if decision.allocation is not None:
-                self._start(row, decision.allocation)
+                self._start(row, decision.allocation, goes_on=running)
             elif running:
                 self.recorder.preemptions += 1
 
-    def _start(self, row: int, given: Allocation) -> None:
+    def _start(self, row: int, given: Allocation, *, goes_on: bool = False) -> None:
+        """Give a job devices; it `goes_on` where it had others a moment ago."""
         book = self.book
+        delay = self._start_cost(self.traces[row], goes_on) + self._lost.get(row, 0.0)
         if given.host is None:
             for node, count in given.parts:
                 self.free[node] -= count
@@ -482,13 +556,18 @@ class Engine:
         else:
             book.restarts[row] += 1
         self.waiting -= 1
-        delay = self.scenario.restart_seconds + self._lost.get(row, 0.0)
         self._busy_until[row] = self.now + delay
         self._synced[row] = self.now
         self._progress[row].place(self._footprint(row, given))
         self._plan_milestone(row)
         if given.host is not None:
             self._pace_again(self.book.row_of[given.host])
+
+    def _start_cost(self, job: TraceJob, goes_on: bool) -> float:
+        own = job.start_seconds
+        if goes_on and job.resize_seconds is not None:
+            own = job.resize_seconds
+        return self.scenario.restart_seconds if own is None else own
 
     def _release(self, row: int) -> None:
         """Take a job off its devices, whatever happens to it next."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -52,6 +53,14 @@ class Recorder:
     def ran(self, row: int, start: float, end: float, held: Allocation) -> None:
         if end > start:
             self._segments.append((row, start, end, held))
+
+    def end_of(self, row: int) -> float | None:
+        """When a job ended; None while it has not."""
+        return self._finish.get(row)
+
+    def stretches(self) -> Iterator[tuple[int, float, float, Allocation]]:
+        """Rows with the times from which and to which they held the same devices, as they ended."""
+        return iter(self._segments)
 
     def decided(self, seconds: float) -> None:
         self._decision_seconds.append(seconds)

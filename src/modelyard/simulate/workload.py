@@ -30,6 +30,9 @@ class TraceJob:
     #: bytes per second that it sends through the uplink of each of its nodes at full speed, when
     #: it is on several; 0 when it never fills a link
     network_bandwidth: float = 0.0
+    #: what a start costs it, and a change of its size while it runs; None is what the scenario says
+    start_seconds: float | None = None
+    resize_seconds: float | None = None
 
     def __post_init__(self) -> None:
         if self.min_devices == 0:

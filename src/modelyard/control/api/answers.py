@@ -14,6 +14,7 @@ from pydantic import ConfigDict, Field, with_config
 # pydantic, which brings it, reads no other before Python 3.12.
 from typing_extensions import TypedDict
 
+from modelyard.control.forecast.lengths import Basis
 from modelyard.control.lifecycle.job import Held
 from modelyard.control.lifecycle.node import Health
 from modelyard.control.lifecycle.states import Reason, State
@@ -80,6 +81,29 @@ class EstimateShape(TypedDict, total=False):
 
 
 @CLOSED
+class MomentShape(TypedDict):
+    """A time that is foreseen, and the interval in which it lies with 80 %."""
+
+    at: float
+    low: float | None
+    high: Annotated[float | None, Field(description="null where it has no bound")]
+
+
+@CLOSED
+class PredictionShape(TypedDict):
+    """What is foreseen of a job, if nobody comes and nothing fails."""
+
+    job: str
+    start: Annotated[
+        MomentShape | None, Field(description="the start to come, or the last one if it runs")
+    ]
+    end: Annotated[MomentShape | None, Field(description="null where nobody knows its length")]
+    devices: Annotated[int, Field(description="that it has, or gets first")]
+    nodes: Annotated[list[tuple[str, int]], Field(description="and how many of which node")]
+    basis: Annotated[Basis, Field(description="on what it rests how long the job takes")]
+
+
+@CLOSED
 class FullJobShape(JobShape):
     """A job with its tasks, what its owner wrote, and what was foreseen."""
 
@@ -88,6 +112,9 @@ class FullJobShape(JobShape):
         dict[str, object], Field(description="what was submitted; see `yard schema job`")
     ]
     estimate: EstimateShape
+    forecast: Annotated[
+        PredictionShape | None, Field(description="the last one, if it is not too old")
+    ]
 
 
 @CLOSED
@@ -109,6 +136,7 @@ class WhyShape(TypedDict):
         Annotated[list[str], Field(description="jobs whose end would let it start")]
     ]
     predicted_start: NotRequired[float | None]
+    forecast: NotRequired[PredictionShape]
 
 
 @CLOSED

@@ -11,6 +11,7 @@ yours to its `CALLS`. Then run scripts/reference.py.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, cast
 
 from starlette.applications import Starlette
@@ -18,12 +19,14 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
-from modelyard.control.api import answers
+from modelyard.control.api import answers, time_answers
 from modelyard.control.api.calls import guarded
+from modelyard.control.api.future import Future
 from modelyard.control.api.jobs import Jobs
 from modelyard.control.api.openapi import description
 from modelyard.control.api.operation import Kind, Media, Operation, Query
 from modelyard.control.api.page import page
+from modelyard.control.api.past import Past
 from modelyard.control.api.tenants import Tenants
 from modelyard.control.api.yard import Yard
 from modelyard.control.leading import Clock
@@ -42,9 +45,25 @@ WISHES = {
 }
 
 
-def operations(jobs: Jobs, yard: Yard, tenants: Tenants) -> list[Operation]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Calls:
+    """Everything that answers."""
+
+    jobs: Jobs
+    yard: Yard
+    tenants: Tenants
+    past: Past
+    future: Future
+
+
+def operations(calls: Calls) -> list[Operation]:
     """Every call, in the order of the documentation."""
-    return [*_of_jobs(jobs), *_of_tenants(tenants), *_of_yard(yard)]
+    return [
+        *_of_jobs(calls.jobs),
+        *_of_tenants(calls.tenants),
+        *_of_yard(calls.yard),
+        *_of_time(calls.past, calls.future),
+    ]
 
 
 def _of_jobs(jobs: Jobs) -> list[Operation]:
@@ -75,7 +94,11 @@ def _of_jobs(jobs: Jobs) -> list[Operation]:
             ),
         ),
         Operation(
-            method="GET", path="/v1/jobs/{job}", answer=jobs.show, gives=answers.FullJobShape
+            method="GET",
+            path="/v1/jobs/{job}",
+            answer=jobs.show,
+            gives=answers.FullJobShape,
+            query=(Query("forecast", Kind.FLAG, "look ahead now, if nobody has lately"),),
         ),
         Operation(
             method="PATCH",
@@ -219,25 +242,64 @@ def _of_yard(yard: Yard) -> list[Operation]:
     ]
 
 
+def _of_time(past: Past, future: Future) -> list[Operation]:
+    return [
+        Operation(
+            method="GET",
+            path="/v1/history",
+            answer=past.history,
+            gives=time_answers.HistoryShape,
+            query=(
+                Query("from", Kind.REAL, "seconds since 1970; an hour before `to` when left out"),
+                Query("to", Kind.REAL, "seconds since 1970; now when left out"),
+                Query("most", Kind.NUMBER, "spans, the latest; 2,000 by default, 20,000 at most"),
+                Query("points", Kind.NUMBER, "of the curves; 240 by default, 2,000 at most"),
+            ),
+        ),
+        Operation(
+            method="GET",
+            path="/v1/forecast",
+            answer=future.forecast,
+            gives=time_answers.ForecastShape,
+            query=(Query("wait", Kind.NUMBER, "milliseconds at most; 20,000 when left out"),),
+        ),
+        Operation(
+            method="POST",
+            path="/v1/forecast",
+            answer=future.outlook,
+            takes=YAML,
+            gives=time_answers.OutlookShape,
+            query=(
+                Query("folder", Kind.TEXT, "where the job would run, an absolute path"),
+                Query("file", Kind.TEXT, "what mistakes are said to be in"),
+            ),
+        ),
+    ]
+
+
 def described() -> dict[str, Any]:
     """The description of all calls, without a yard behind them."""
     nobody = cast("Any", None)
-    table = operations(Jobs(*[nobody] * 5), Yard(*[nobody] * 3), Tenants(*[nobody] * 3))
-    return description(table)
+    calls = Calls(
+        jobs=Jobs(*[nobody] * 6),
+        yard=Yard(*[nobody] * 3),
+        tenants=Tenants(*[nobody] * 3),
+        past=Past(*[nobody] * 2),
+        future=Future(*[nobody] * 3),
+    )
+    return description(operations(calls))
 
 
-def application(
-    jobs: Jobs, yard: Yard, tenants: Tenants, more: Sequence[BaseRoute] = ()
-) -> Starlette:
+def application(calls: Calls, more: Sequence[BaseRoute] = ()) -> Starlette:
     """The yard as a web application, with more routes than those for programs."""
-    table = operations(jobs, yard, tenants)
+    table = operations(calls)
     clock = Clock()
     routes = [
         Route(
             one.path,
             cast("Any", one.answer)
             if one.public
-            else guarded(yard.store.database, clock, one.checked),
+            else guarded(calls.yard.store.database, clock, one.checked),
             methods=[one.method],
         )
         for one in table

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from urllib.parse import urlsplit
@@ -24,6 +25,8 @@ log = logging.getLogger(__name__)
 
 #: of a body; a job file is a few kilobytes
 MOST_BYTES = 512 * 1024
+#: a moment that nobody means; what is later was written in milliseconds
+LATEST = 1e11
 
 
 class Refused(YardError):
@@ -60,6 +63,20 @@ class Call:
                 f"'{name}={written[:40]}' is not a whole number", fix="write 0 or more"
             )
         return min(int(written), most)
+
+    def moment(self, name: str, otherwise: float) -> float:
+        """A time of the query, in seconds since 1970."""
+        written = self.request.query_params.get(name)
+        if written is None:
+            return otherwise
+        try:
+            found = float(written)
+        except ValueError:
+            found = math.nan
+        if not 0.0 <= found < LATEST:
+            fix = "write seconds since 1970, such as 1767225600"
+            raise InputError(f"'{name}={written[:40]}' is no time", fix=fix)
+        return found
 
     def flag(self, name: str) -> bool:
         return self.request.query_params.get(name, "") in ("1", "true", "yes")

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import JSONResponse, Response
 
 from modelyard.control.api.calls import Answer, Call, Refused, not_found
-from modelyard.control.api.shapes import job_shape, kept_shape, line_shape
+from modelyard.control.api.sentences import when_it_ends, where_it_is
+from modelyard.control.api.shapes import job_shape, kept_shape, line_shape, prediction_shape
 from modelyard.control.deciding import Scheduler
+from modelyard.control.forecast.forecasts import Forecasts
 from modelyard.control.leading import Leading
 from modelyard.control.lifecycle.events import Event, Rescoped, Submitted, Wish, Wished
 from modelyard.control.lifecycle.job import Job
@@ -41,6 +43,7 @@ class Jobs:
     engine: Engine
     cluster: Cluster
     scheduler: Callable[[], Scheduler | None]
+    forecasts: Forecasts
 
     async def submit(self, call: Call) -> Response:
         """POST: submit a job; 201: it can no longer be lost, 200: it was there before."""
@@ -81,24 +84,38 @@ class Jobs:
         return JSONResponse({"jobs": shapes, "counts": counts})
 
     async def show(self, call: Call) -> Response:
-        """GET: one job in full."""
-        return JSONResponse(kept_shape(await self.found(call), self.leading.now))
+        """GET: one job in full, with what was last foreseen of it; `forecast=1` looks ahead now."""
+        kept = await self.found(call)
+        if call.flag("forecast"):
+            await run_in_threadpool(self.forecasts.current)
+        latest = self.forecasts.latest()
+        foreseen = latest.predictions.get(kept.job.id) if latest else None
+        return JSONResponse(kept_shape(kept, self.leading.now, foreseen))
 
     async def why(self, call: Call) -> Response:
-        """GET: why a job is where it is; for a waiting one what the policy says."""
+        """GET: why a job is where it is, and what is foreseen; for a waiting one what the policy
+        says.
+        """
         return JSONResponse(await self.explained(await self.found(call)))
 
     async def explained(self, kept: Kept) -> dict[str, object]:
         """Why this job is where it is."""
-        shape = job_shape(kept.job, self.leading.now, ended=kept.ended)
-        sentence = f"Job {kept.job.id} is {kept.job.state}: {kept.job.reason}"
-        if kept.job.detail:
-            sentence += f" ({kept.job.detail})"
-        found: dict[str, object] = {"job": shape, "sentence": f"{sentence}."}
+        now = self.leading.now
+        shape = job_shape(kept.job, now, ended=kept.ended)
+        found: dict[str, object] = {"job": shape, "sentence": where_it_is(kept.job, now)}
+        if kept.job.state.over or kept.job.state is State.PAUSED:
+            return found
+        forecast = await run_in_threadpool(self.forecasts.current)
+        foreseen = forecast.predictions.get(kept.job.id)
         if kept.job.state is State.WAITING:
-            asked = self.leading.consult(lambda *now: self._explained(kept.job.id, *now))
+            start = foreseen.start.at if foreseen and foreseen.start else None
+            asked = self.leading.consult(lambda *then: self._explained(kept.job.id, start, *then))
             explained: dict[str, object] = await asyncio.wrap_future(asked)
             found.update(explained)
+        if foreseen is not None:
+            end = when_it_ends(foreseen, now)
+            found["sentence"] = f"{found['sentence']} {end}".rstrip()
+            found["forecast"] = prediction_shape(foreseen)
         return found
 
     async def events(self, call: Call) -> Response:
@@ -189,13 +206,17 @@ class Jobs:
             raise Refused(403, f"{call.caller.user} may look at jobs, not change them")
         return kept
 
-    def _explained(self, name: str, lifecycle: Lifecycle, now: float) -> dict[str, object]:
+    def _explained(
+        self, name: str, start: float | None, lifecycle: Lifecycle, now: float
+    ) -> dict[str, object]:
         scheduler = self.scheduler()
         if scheduler is None:
             return {}
         found = explain(scheduler.view(lifecycle, now), scheduler.policy).get(name)
         if found is None:
             return {}
+        if start is not None:
+            found = replace(found, predicted_start=max(start, now))
         return {
             "sentence": found.sentence(),
             "reasons": [reason.value for reason in found.reasons],

@@ -35,6 +35,7 @@ class Kind(StrEnum):
 
     TEXT = "string"
     NUMBER = "integer"
+    REAL = "number"
     FLAG = "boolean"
 
 

@@ -9,8 +9,11 @@ from modelyard.control.api.answers import (
     EventShape,
     FullJobShape,
     JobShape,
+    MomentShape,
     NodeShape,
+    PredictionShape,
 )
+from modelyard.control.forecast.replay import Moment, Prediction
 from modelyard.control.lifecycle.job import Job
 from modelyard.control.lifecycle.node import NodeRecord
 from modelyard.control.store.store import Kept, Line
@@ -42,8 +45,8 @@ def job_shape(job: Job, now: float, *, ended: float | None = None) -> JobShape:
     }
 
 
-def kept_shape(kept: Kept, now: float) -> FullJobShape:
-    """One job in full."""
+def kept_shape(kept: Kept, now: float, foreseen: Prediction | None = None) -> FullJobShape:
+    """One job in full, with what is foreseen of it."""
     job, written = kept.job, json.loads(kept.spec) if kept.spec else {}
     return {
         **job_shape(job, now, ended=kept.ended),
@@ -59,7 +62,26 @@ def kept_shape(kept: Kept, now: float) -> FullJobShape:
         ],
         "spec": written.get("job", {}),
         "estimate": written.get("estimate", {}),
+        "forecast": prediction_shape(foreseen) if foreseen else None,
     }
+
+
+def prediction_shape(found: Prediction) -> PredictionShape:
+    """What is foreseen of one job."""
+    return {
+        "job": found.job,
+        "start": moment_shape(found.start),
+        "end": moment_shape(found.end),
+        "devices": found.devices,
+        "nodes": list(found.parts),
+        "basis": found.basis,
+    }
+
+
+def moment_shape(moment: Moment | None) -> MomentShape | None:
+    if moment is None:
+        return None
+    return {"at": moment.at, "low": moment.low, "high": moment.high}
 
 
 def line_shape(line: Line) -> EventShape:

@@ -123,7 +123,8 @@ class Lifecycle:
         if job.then is not None and job.then[0].over:
             raise NotPossible(f"job {job.id} is ending already", fix="wait until it has ended")
         if job.state.placed or job.state is State.STOPPING:
-            return _told(_stopping(job, event.at, wanted), event.at, what, who=event.who)
+            stopping = _stopping(job, event.at, replace(wanted, detail=what))
+            return _told(stopping, event.at, what, who=event.who)
         return _told(
             job.moved(wanted.state, wanted.reason, event.at, what), event.at, what, who=event.who
         )

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from typing import Any
 
 from sqlalchemy import Connection, Engine, Row, Select, Table, func, select
 from sqlalchemy.dialects import postgresql, sqlite
 
-from modelyard.control.lifecycle.job import Job
+from modelyard.control.lifecycle.job import Held, Job
 from modelyard.control.lifecycle.machine import Entry, Lifecycle, Outcome
 from modelyard.control.lifecycle.states import Reason, State
 from modelyard.control.store.lease import hold
@@ -124,7 +125,7 @@ class Store:
             asked = asked.where(entries.c.job == job)
         if tenant is not None:
             asked = asked.where(entries.c.tenant == tenant)
-        return [_line(row) for row in self._read(asked.order_by(entries.c.number).limit(most))]
+        return [line_of(row) for row in self._read(asked.order_by(entries.c.number).limit(most))]
 
     def newest(self) -> int:
         """The number of the last entry; 0 when there is none."""
@@ -179,7 +180,8 @@ def _entry_row(entry: Entry) -> dict[str, object]:
     return {**asdict(entry), "held": json.dumps(entry.held)}
 
 
-def _line(row: Row[*tuple[Any, ...]]) -> Line:
+def line_of(row: Row[*tuple[Any, ...]]) -> Line:
+    """A row of the table of entries."""
     entry = Entry(
         at=row.at,
         job=row.job,
@@ -188,8 +190,14 @@ def _line(row: Row[*tuple[Any, ...]]) -> Line:
         attempt=row.attempt,
         state=State(row.state) if row.state else None,
         reason=Reason(row.reason) if row.reason else None,
-        held=tuple((node, tuple(devices)) for node, devices in json.loads(row.held)),
+        held=_held(row.held),
         what=row.what,
         who=row.who,
     )
     return Line(row.number, entry)
+
+
+@lru_cache(maxsize=4096)
+def _held(text: str) -> Held:
+    """The same few devices are in thousands of entries."""
+    return tuple((node, tuple(devices)) for node, devices in json.loads(text))
