@@ -6,17 +6,21 @@ from typing import TYPE_CHECKING
 
 __version__ = "0.1.0"
 
-__all__ = ["__version__", "plan"]
+__all__ = ["Client", "__version__", "plan"]
 
 if TYPE_CHECKING:
+    from modelyard.control.client import Client as Client
+
     # `plan` is a package that can be called, which types cannot express: they see the function.
     from modelyard.planner.door import plan as plan
 else:
 
     def __getattr__(name: str) -> object:
-        """`modelyard.plan` without `import modelyard.plan`; nothing is loaded before that."""
-        if name != "plan":
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        """`modelyard.plan` and `modelyard.Client` without importing either before that."""
         from importlib import import_module
 
-        return import_module("modelyard.plan")
+        if name == "plan":
+            return import_module("modelyard.plan")
+        if name == "Client":
+            return import_module("modelyard.control.client").Client
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

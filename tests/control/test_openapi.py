@@ -53,7 +53,7 @@ CALLS = (
     Made("GET", "/v1/nodes"),
     Made("POST", "/v1/nodes/{node}/drain", b'{"why": "new fan"}'),
     Made("POST", "/v1/nodes/{node}/return"),
-    Made("GET", "/v1/events", query="after=0"),
+    Made("GET", "/v1/events", query="after=0&last=5"),
     Made("PUT", "/v1/tenants/{tenant}", b'{"guaranteed": 1, "maximum": "50%", "weight": 2.0}'),
     Made("GET", "/v1/tenants", query="window=3600"),
     Made("DELETE", "/v1/tenants/{tenant}"),

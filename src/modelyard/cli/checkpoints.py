@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import time
+from glob import escape as glob_escape
 from typing import TYPE_CHECKING
 
 import click
@@ -24,18 +25,21 @@ if TYPE_CHECKING:
 def checkpoints(context: click.Context, place: str, verify: bool, output: str) -> None:
     """List the checkpoints of a run, the newest first.
 
-    RUN is the folder of a run, a folder of checkpoints, or an address such as s3://bucket/folder.
+    RUN is the folder of a run, a folder of checkpoints, an address such as s3://bucket/folder, or a
+    job of this machine's yard: its id, the beginning of one, or its name.
     Whoever restores takes the newest that is whole. Ends with 1 when one is damaged.
 
     \b
     Examples:
       yard checkpoints small-gpt-run
       yard checkpoints small-gpt-run --verify
+      yard checkpoints 3f9a
       yard checkpoints s3://models/small-gpt -o json
     """
     from modelyard.keep.listing import Condition, listed, run_checkpoints
     from modelyard.keep.store import open_store
 
+    place = _run_of_job(place) or place
     where = run_checkpoints(place)
     found = listed(open_store(where), verify=verify)
     if not found:
@@ -47,6 +51,28 @@ def checkpoints(context: click.Context, place: str, verify: bool, output: str) -
     else:
         _print(found, place)
     context.exit(1 if damaged else 0)
+
+
+def _run_of_job(name: str) -> str | None:
+    """The folder of a job's run in this machine's yard; None where that is not what was named."""
+    from pathlib import Path
+
+    if "://" in name or Path(name).exists():
+        return None
+    from modelyard.control.client import CallRefused, Client, NoYard, yard_folder
+
+    runs = yard_folder() / "runs"
+    try:
+        job = str(Client(patience_seconds=0.0).job(name)["id"])
+    except CallRefused as refused:
+        if refused.status != 409:
+            return None
+        raise
+    except (NoYard, InputError):
+        # What was kept is there also while the yard is down.
+        here = [one for one in runs.glob(f"{glob_escape(name)}*") if one.is_dir()]
+        return str(here[0]) if len(here) == 1 else None
+    return str(runs / job)
 
 
 def _print(found: list[Listed], place: str) -> None:

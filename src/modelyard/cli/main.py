@@ -55,6 +55,7 @@ VERBS: Mapping[str, Verb] = {
     "down": Verb("modelyard.cli.up:down", "Stop the yard of this machine."),
     "submit": Verb("modelyard.cli.submit:submit", "Give the yard a job."),
     "ps": Verb("modelyard.cli.ps:ps", "List the yard's jobs."),
+    "top": Verb("modelyard.cli.top:top", "Watch the yard on one screen."),
     "why": Verb("modelyard.cli.why:why", "Say why a job waits, here or in a simulation."),
     "logs": Verb("modelyard.cli.logs:logs", "Print what a job wrote."),
     "events": Verb("modelyard.cli.logs:events", "Print what happened to jobs."),

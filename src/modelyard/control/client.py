@@ -91,9 +91,15 @@ class Client:
     def why(self, job: str) -> dict[str, Any]:
         return self._object("GET", f"/v1/jobs/{_part(job)}/why")
 
-    def events(self, job: str | None = None, *, after: int = 0) -> list[dict[str, Any]]:
+    def events(
+        self, job: str | None = None, *, after: int = 0, last: int | None = None
+    ) -> list[dict[str, Any]]:
+        """What happened to a job, or of `last` many things that happened in the whole yard."""
         path = f"/v1/jobs/{_part(job)}/events" if job else "/v1/events"
-        found = self._object("GET", path, query={"after": str(after)})["events"]
+        query = {"after": str(after)}
+        if last is not None and job is None:
+            query["last"] = str(last)
+        found = self._object("GET", path, query=query)["events"]
         assert isinstance(found, list)
         return found
 

@@ -192,7 +192,7 @@ def _of_yard(yard: Yard) -> list[Operation]:
             path="/v1/events",
             answer=yard.events,
             gives=answers.EventsShape,
-            query=(AFTER,),
+            query=(AFTER, Query("last", Kind.NUMBER, "only of the so many newest of everybody")),
         ),
         Operation(
             method="GET", path="/v1/stream", answer=yard.stream, gives=STREAM, query=(AFTER,)

@@ -89,6 +89,9 @@ class Yard:
     async def events(self, call: Call) -> Response:
         """GET: the log of all jobs that are to be seen, the oldest first."""
         after = call.number("after", 0, most=10**15)
+        last = call.number("last", 0, most=10**15)
+        if last:
+            after = max(after, await run_in_threadpool(self.store.newest) - last)
         lines = await run_in_threadpool(lambda: self._visible(call.caller, after))
         return JSONResponse({"events": [line_shape(line) for line in lines]})
 
