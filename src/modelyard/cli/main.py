@@ -53,6 +53,7 @@ class Verb:
 VERBS: Mapping[str, Verb] = {
     "up": Verb("modelyard.cli.up:up", "Start the yard of this machine."),
     "down": Verb("modelyard.cli.up:down", "Stop the yard of this machine."),
+    "web": Verb("modelyard.cli.web:web", "Open the yard's pages, logged in."),
     "submit": Verb("modelyard.cli.submit:submit", "Give the yard a job."),
     "ps": Verb("modelyard.cli.ps:ps", "List the yard's jobs."),
     "top": Verb("modelyard.cli.top:top", "Watch the yard on one screen."),

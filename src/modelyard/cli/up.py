@@ -106,7 +106,7 @@ def up(foreground: bool, folder: Path | None, output: str, **options: Any) -> No
         print_json({"address": status["leader"], "folder": str(place)})
         return
     click.echo(f"The yard is up at {status['leader']}; its state is in {place}.")
-    click.echo("Next: yard submit job.yaml · yard ps · yard nodes · yard down")
+    click.echo("Next: yard web · yard submit job.yaml · yard ps · yard nodes · yard down")
 
 
 @click.command()
@@ -206,6 +206,7 @@ def _serve(
     from modelyard.simulate.numbers import read_numbers
     from modelyard.spec.shorthand import load_cluster
     from modelyard.units import parse_duration
+    from modelyard.web.app import pages
 
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level="INFO")
     logging.getLogger("alembic").setLevel(logging.WARNING)
@@ -226,7 +227,7 @@ def _serve(
         probe=_probe(probe_text),
         backup=_backup_plan(**backup_options),
     )
-    YardServer(settings).run()
+    YardServer(settings, pages).run()
 
 
 def _probe(text: str | None) -> tuple[str, ...]:

@@ -195,6 +195,11 @@ class Client:
     def status(self) -> dict[str, Any]:
         return self._object("GET", "/v1/status")
 
+    def web_link(self) -> str:
+        """An address that logs its first visitor in as this caller, within a minute."""
+        path = str(self._object("POST", "/v1/web/links")["path"])
+        return f"{self._url or self.status()['leader']}{path}"
+
     def issue_token(self, *, user: str, tenant: str, role: str) -> str:
         body = json.dumps({"user": user, "tenant": tenant, "role": role}).encode()
         return str(self._object("POST", "/v1/tokens", body=body)["token"])

@@ -44,10 +44,19 @@ class LiveKnowledge:
     @property
     def left(self) -> float:
         """As far as anybody said; what is overdue goes on for as long again as it ran."""
-        whole = self.estimate.steps if self.estimate.curve else self.estimate.seconds
-        if whole is None or whole <= self.done:
+        if self.whole is None or self.whole <= self.done:
             return max(self.done, 1.0)
-        return whole - self.done
+        return self.whole - self.done
+
+    @property
+    def whole(self) -> float | None:
+        """All of its work, done or not; None where nobody said."""
+        return self.estimate.steps if self.estimate.curve else self.estimate.seconds
+
+    @property
+    def timed(self) -> bool:
+        """Whether its speed is more than an assumption: measured, planned, or not needed."""
+        return not self.estimate.curve or self.estimate.planned or bool(self._seen)
 
     @property
     def fraction(self) -> float:

@@ -184,7 +184,8 @@ def _leader_elsewhere(database: Database, request: Request) -> Response | None:
         or urlsplit(found.address).port == request.url.port
     ):
         return None
-    return Response(status_code=307, headers={"Location": found.address})
+    asked = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+    return Response(status_code=307, headers={"Location": found.address + asked})
 
 
 def _trace(

@@ -132,6 +132,18 @@ class Store:
         found = self._read(select(func.max(entries.c.number)))
         return int(found[0][0] or 0)
 
+    def latest(
+        self, *, job: str | None = None, tenant: str | None = None, most: int = 100
+    ) -> list[Line]:
+        """The last entries, the newest first."""
+        asked = select(entries)
+        if job is not None:
+            asked = asked.where(entries.c.job == job)
+        if tenant is not None:
+            asked = asked.where(entries.c.tenant == tenant)
+        asked = asked.order_by(entries.c.number.desc()).limit(most)
+        return [_line(row) for row in self._read(asked)]
+
     def _read(self, asked: Select[*tuple[Any, ...]]) -> Sequence[Row[*tuple[Any, ...]]]:
         with self.database.connect().execution_options(reads=True) as connection:
             return connection.execute(asked).all()

@@ -1,0 +1,153 @@
+"""The list of jobs: searched, filtered, sorted and paged by what is in its address."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from urllib.parse import urlencode
+
+from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import QueryParams
+from starlette.routing import BaseRoute
+
+from modelyard.control.api.calls import Call
+from modelyard.control.lifecycle.job import Job
+from modelyard.control.lifecycle.states import OVER, State
+from modelyard.control.store.search import Order, Question, search, tenants_of
+from modelyard.control.store.store import Kept
+from modelyard.web.picture import Picture
+from modelyard.web.site import Site
+
+PER_PAGE = 50
+MOST_PAGES = 10**6
+MOST_LETTERS = 100
+#: groups of states that people ask for, in the order of the page
+GROUPS: dict[str, tuple[State, ...]] = {
+    "running": (State.STARTING, State.RUNNING, State.STOPPING),
+    "waiting": (State.WAITING,),
+    "paused": (State.PAUSED,),
+    "succeeded": (State.SUCCEEDED,),
+    "failed": (State.FAILED,),
+    "cancelled": (State.CANCELLED,),
+}
+#: columns that can be sorted by, and whether their first click goes downwards
+COLUMNS = {Order.NAME: False, Order.TENANT: False, Order.SUBMITTED: True, Order.ENDED: True}
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What the address says."""
+
+    words: str
+    group: str
+    tenant: str
+    order: Order
+    descending: bool
+    page: int
+
+    @classmethod
+    def of(cls, query: QueryParams) -> Asked:
+        """Whatever is not understood is left out: an address is typed by people."""
+        order = query.get("sort", "")
+        page = query.get("page", "")
+        number = int(page) if page.isascii() and page.isdigit() and len(page) < 7 else 1
+        sort = Order(order) if order in set(Order) else Order.LIVELY
+        return cls(
+            words=query.get("q", "").strip()[:MOST_LETTERS],
+            group=query.get("state", "") if query.get("state", "") in GROUPS else "",
+            tenant=query.get("tenant", "")[:MOST_LETTERS],
+            order=sort,
+            descending=query.get("down", "1" if COLUMNS.get(sort, True) else "0") != "0",
+            page=max(1, min(number, MOST_PAGES)),
+        )
+
+    def address(self, **changes: object) -> str:
+        """The address of the same list, but for some changes; back on its first page."""
+        fields: dict[str, object] = {
+            "q": self.words,
+            "state": self.group,
+            "tenant": self.tenant,
+            "sort": "" if self.order is Order.LIVELY else self.order,
+            "down": "" if self.descending == COLUMNS.get(self.order, True) else self._down,
+            "page": "",
+        }
+        fields |= changes
+        said = {name: value for name, value in fields.items() if value not in ("", None)}
+        return f"/jobs?{urlencode(said)}" if said else "/jobs"
+
+    @property
+    def _down(self) -> str:
+        return "1" if self.descending else "0"
+
+    def sorted_by(self, order: Order) -> str:
+        """The address of the list sorted by a column; by the same one, the other way round."""
+        turned = not self.descending if order is self.order else COLUMNS[order]
+        down = "" if turned == COLUMNS[order] else ("1" if turned else "0")
+        return self.address(sort=order, down=down)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A job in the list."""
+
+    job: Job
+    ended: float | None
+    #: from 0 to 1; None where nobody knows how much there is to do
+    fraction: float | None
+    left_seconds: float | None
+
+
+def routes(site: Site) -> list[BaseRoute]:
+    async def context(call: Call) -> dict[str, object]:
+        asked = Asked.of(call.request.query_params)
+        picture = await site.camera.picture()
+        store, scope = site.parts.yard.store, call.caller.scope
+        question = Question(
+            words=asked.words,
+            states=GROUPS.get(asked.group, ()),
+            scope=scope,
+            tenant=asked.tenant,
+            order=asked.order,
+            descending=asked.descending,
+            most=PER_PAGE,
+            skip=(asked.page - 1) * PER_PAGE,
+        )
+        found = await run_in_threadpool(search, store.database, question)
+        counts = await run_in_threadpool(lambda: store.counts(tenant=scope))
+        tenants = await run_in_threadpool(tenants_of, store.database) if scope is None else []
+        return {
+            "asked": asked,
+            "rows": [row_of(kept, picture) for kept in found.jobs],
+            "total": found.total,
+            "pages": max(-(-found.total // PER_PAGE), 1),
+            "first": (asked.page - 1) * PER_PAGE + 1,
+            "groups": {
+                name: sum(counts.get(state, 0) for state in states)
+                for name, states in GROUPS.items()
+            },
+            "all": sum(counts.values()),
+            "tenants": tenants,
+            "order": Order,
+        }
+
+    return [*site.page("/jobs", "jobs", context, live=("groups", "rows"))]
+
+
+def row_of(kept: Kept, picture: Picture) -> Row:
+    """A job with what is known of its progress, now or when it was last seen."""
+    job = kept.job
+    if (known := picture.progress.get(job.id)) is not None:
+        return Row(job, kept.ended, known.fraction, known.left_seconds)
+    return Row(job, kept.ended, fraction_of(kept), None)
+
+
+def fraction_of(kept: Kept) -> float | None:
+    """How much of its work a job has done, by what was foreseen at its submission."""
+    if kept.job.state is State.SUCCEEDED:
+        return 1.0
+    foreseen = json.loads(kept.spec).get("estimate", {}) if kept.spec else {}
+    if steps := foreseen.get("steps"):
+        return min(kept.job.steps / float(steps), 1.0)
+    if (seconds := foreseen.get("seconds")) and kept.job.state not in OVER:
+        return min(kept.job.run_seconds / float(seconds), 1.0)
+    return None

@@ -1,0 +1,87 @@
+// The map: say what is under the pointer or the focus, show where else the job is, and let arrow keys
+// walk from job to job, so that Tab does not have to pass a thousand devices.
+
+const map = document.querySelector(".map");
+const tip = document.querySelector(".tip");
+
+function links() {
+  return [...map.querySelectorAll("a[data-job]")];
+}
+
+/** One link of the map can be reached with Tab: the last one that was looked at. */
+function rove(current) {
+  const all = links();
+  const chosen = current && all.includes(current) ? current : all[0];
+  for (const link of all) link.setAttribute("tabindex", link === chosen ? "0" : "-1");
+}
+
+let picked = null;
+
+function pick(job) {
+  picked = job ?? null;
+  map.classList.toggle("picked", Boolean(job));
+  for (const element of document.querySelectorAll(".pick")) element.classList.remove("pick");
+  if (!job) return;
+  for (const element of document.querySelectorAll(`[data-job="${CSS.escape(job)}"]`)) {
+    element.classList.add("pick");
+  }
+}
+
+function tell(element) {
+  tip.textContent = "";
+  const [head, where] = element.dataset.tip.split(/: (?=[^:]*$)/);
+  tip.append(head);
+  const small = document.createElement("small");
+  const row = element.dataset.job && document.getElementById(`running-${element.dataset.job}`);
+  const since = row?.querySelector("time")?.textContent;
+  small.textContent = since ? `${where} · for ${since}` : where;
+  tip.append(small);
+  tip.hidden = false;
+  const box = element.getBoundingClientRect();
+  const wide = tip.offsetWidth, high = tip.offsetHeight;
+  const left = Math.min(Math.max(box.left + box.width / 2 - wide / 2, 8), innerWidth - wide - 8);
+  const top = box.top - high - 8 > 8 ? box.top - high - 8 : box.bottom + 8;
+  tip.style.transform = `translate(${Math.round(left)}px, ${Math.round(top)}px)`;
+}
+
+function quiet() {
+  tip.hidden = true;
+  pick(null);
+}
+
+function look(event) {
+  const element = event.target.closest("[data-tip]");
+  if (!element) return quiet();
+  pick(element.dataset.job);
+  tell(element);
+}
+
+map.addEventListener("pointerover", look);
+map.addEventListener("pointerleave", quiet);
+map.addEventListener("focusin", (event) => { rove(event.target.closest("a[data-job]")); look(event); });
+map.addEventListener("focusout", quiet);
+addEventListener("scroll", () => { tip.hidden = true; }, { passive: true });
+map.addEventListener("keydown", (event) => {
+  const all = links();
+  const at = all.indexOf(document.activeElement?.closest("a[data-job]"));
+  if (at < 0) return;
+  if (event.key === "Escape") return quiet();
+  const step = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
+  const to = event.key === "Home" ? 0 : event.key === "End" ? all.length - 1 : step && at + step;
+  if (to === undefined || to < 0 || to >= all.length) return;
+  event.preventDefault();
+  all[to].focus();
+});
+
+// Whoever points at a job in the list sees its devices.
+for (const list of document.querySelectorAll("[data-live=running]")) {
+  list.addEventListener("pointerover", (event) => pick(event.target.closest("[data-job]")?.dataset.job));
+  list.addEventListener("pointerleave", () => pick(null));
+}
+
+map.addEventListener("changed", () => {
+  const focused = document.activeElement?.closest?.("a[data-job]");
+  rove(focused && map.contains(focused) ? focused : null);
+  pick(picked);
+});
+rove(null);

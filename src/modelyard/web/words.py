@@ -1,0 +1,67 @@
+"""How numbers, times and names are written on pages."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime
+
+from markupsafe import Markup
+
+from modelyard.units import format_bandwidth, format_bytes, format_count, format_duration
+
+#: Shorter times than this are told in seconds without fractions: they are of no use on a page.
+WHOLE_SECONDS = 1.0
+LESS_THAN_A_MINUTE = 60.0
+
+
+def duration(seconds: float | None) -> str:
+    """`2h30m`; nothing where nobody knows."""
+    if seconds is None:
+        return ""
+    if seconds < LESS_THAN_A_MINUTE:
+        return f"{max(int(seconds), 0)}s"
+    return format_duration(seconds)
+
+
+def moment(at: float | None) -> Markup:
+    """A point in time as `12:03:44`, with its date in full for whoever points at it."""
+    if at is None:
+        return Markup("")
+    iso = datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds")
+    today = time.strftime("%j %Y") == time.strftime("%j %Y", time.localtime(at))
+    local = time.localtime(at)
+    shown = time.strftime("%H:%M:%S" if today else "%d %b %H:%M", local)
+    full = time.strftime("%Y-%m-%d %H:%M:%S", local)
+    return Markup('<time datetime="{}" title="{}">{}</time>').format(iso, full, shown)
+
+
+def age(at: float | None, now: float) -> Markup:
+    """How long ago, or in how long; `time.js` lets it go on."""
+    if at is None:
+        return Markup("")
+    full = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
+    iso = datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds")
+    return Markup('<time datetime="{}" data-age="{}" title="{}">{}</time>').format(
+        iso, round(at, 1), full, duration(abs(now - at))
+    )
+
+
+def counted(number: int, noun: str) -> str:
+    """`1 job`, `1,200 jobs`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def percent(part: float, whole: float) -> str:
+    return f"{100.0 * part / whole:.0f} %" if whole else "–"
+
+
+FILTERS = {
+    "age": age,
+    "bandwidth": format_bandwidth,
+    "bytes": format_bytes,
+    "count": format_count,
+    "counted": counted,
+    "duration": duration,
+    "moment": moment,
+    "percent": percent,
+}
