@@ -163,21 +163,14 @@ class YardServer:
             lambda: self._scheduler,
             forecasts,
         )
-        yard = Yard(self._store, self.leading, self._feed, self._backups)
-        parts = Parts(
-            jobs=jobs,
-            yard=yard,
-            tenants=self.settings.tenants,
-            run=self._recipes.run,
-            secret=yard_secret(self.settings.folder),
-        )
         calls = Calls(
             jobs=jobs,
-            yard=yard,
+            yard=Yard(self._store, self.leading, self._feed, self._backups),
             tenants=Tenants(self._store, self.leading, self.tenancy),
             past=Past(self._store, self.leading),
             future=Future(forecasts, self.leading, self.settings.cluster),
         )
+        parts = Parts(calls=calls, run=self._recipes.run, secret=yard_secret(self.settings.folder))
         return application(calls, self._pages(parts))
 
     def _schedule(self, plan: BackupPlan) -> Schedule:
