@@ -142,7 +142,7 @@ class Store:
         if tenant is not None:
             asked = asked.where(entries.c.tenant == tenant)
         asked = asked.order_by(entries.c.number.desc()).limit(most)
-        return [_line(row) for row in self._read(asked)]
+        return [line_of(row) for row in self._read(asked)]
 
     def _read(self, asked: Select[*tuple[Any, ...]]) -> Sequence[Row[*tuple[Any, ...]]]:
         with self.database.connect().execution_options(reads=True) as connection:
