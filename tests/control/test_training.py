@@ -120,6 +120,21 @@ def test_a_paused_job_keeps_what_it_has_and_goes_on_there(yard: LiveYard, folder
     assert b"loss" in yard.client.log(job, attempt=2)[0]
 
 
+@pytest.mark.slow
+def test_a_preempted_job_goes_on_from_where_it_was(yard: LiveYard, folder: str) -> None:
+    text = JOB.replace("every: 10", "every: 1000")
+    low = yard.client.submit_text(text, folder=folder)["id"]
+    until_steps(yard, low, 5)
+    script = "name: high\npriority: 9\ndevices: 2\ncommand: [sleep, '1']\n"
+    high = yard.client.submit_text(script)["id"]
+    assert yard.client.wait(high, seconds=120.0)["state"] == "succeeded"
+    ended = yard.client.wait(low, seconds=240.0)
+    assert (ended["state"], ended["attempt"], ended["steps"]) == ("succeeded", 2, STEPS)
+    assert any(event["reason"] == "preempted" for event in yard.client.events(low))
+    assert "rolled-back" not in (yard.folder / "runs" / low / "journal.jsonl").read_text()
+    assert [entry["step"] for entry in commits(yard, low)] == list(range(STEPS))
+
+
 DIVIDED = (
     JOB.replace("{min: 1, max: 2}", "{min: 2, max: 4}")
     .replace("every: 10", "every: 1000")

@@ -54,10 +54,16 @@ def test_a_command_runs_and_its_words_are_kept(yard: LiveYard) -> None:
 
 
 def test_a_job_that_fails_by_itself_fails_with_the_reason(yard: LiveYard) -> None:
-    job = yard.client.submit_text(command_job("broken", "echo no; exit 3"))
+    script = "seq 1000; echo no such luck >&2; exit 3"
+    job = yard.client.submit_text(command_job("broken", script))
     ended = yard.client.wait(job["id"], seconds=60.0)
     assert (ended["state"], ended["reason"]) == ("failed", "exit-code")
     assert "exit code 3" in ended["detail"]
+    assert ended["last_lines"][-2:] == ["1000", "no such luck"]
+    assert 10 <= len(ended["last_lines"]) <= 40
+    why = yard.client.why(job["id"])
+    assert why["last_lines"] == ended["last_lines"]
+    assert yard.client.check() == []
 
 
 def test_a_program_that_does_not_exist(yard: LiveYard) -> None:

@@ -104,3 +104,11 @@ def table_text(
     with console.capture() as captured:
         console.print(table)
     return captured.get()
+
+
+def print_last_lines(lines: list[str]) -> None:
+    """What a task wrote before it failed."""
+    if lines:
+        click.echo("It wrote last:")
+        for line in lines:
+            click.echo(f"  {line}")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from modelyard.cli.output import output_option, print_json
+from modelyard.cli.output import output_option, print_json, print_last_lines
 
 
 @click.command()
@@ -36,6 +36,7 @@ def submit(job_file: Path, wait: bool, output: str) -> None:
     elif wait:
         detail = f" ({job['detail']})" if job["detail"] else ""
         click.echo(f"{job['id']} {job['name']}: {job['state']}, {job['reason']}{detail}")
+        print_last_lines(job["last_lines"])
     else:
         click.echo(f"submitted {job['id']} ({job['name']})")
         click.echo(f"Next: yard why {job['id']} · yard logs -f {job['id']} · yard ps")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from modelyard.cli.choice import DEFAULT_POLICY
-from modelyard.cli.output import counted, output_option, print_json
+from modelyard.cli.output import counted, output_option, print_json, print_last_lines
 from modelyard.cli.scenario import WorldOptions, world_options
 from modelyard.errors import InputError, UnknownName
 from modelyard.units import format_duration, parse_duration
@@ -118,6 +118,7 @@ def _live(job: str, output: str) -> None:
         print_json(found)
     else:
         click.echo(found["sentence"])
+        print_last_lines(found["last_lines"])
 
 
 def _print_all(view: View, found: dict[str, Explanation]) -> None:

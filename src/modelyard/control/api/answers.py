@@ -115,6 +115,9 @@ class FullJobShape(JobShape):
     forecast: Annotated[
         PredictionShape | None, Field(description="the last one, if it is not too old")
     ]
+    last_lines: Annotated[
+        list[str], Field(description="of the log of the task whose death mattered last")
+    ]
 
 
 @CLOSED
@@ -131,6 +134,9 @@ class WhyShape(TypedDict):
 
     job: JobShape
     sentence: str
+    last_lines: Annotated[
+        list[str], Field(description="of the log of the task whose death mattered last")
+    ]
     reasons: NotRequired[Annotated[list[str], Field(description="see the reference of reasons")]]
     unblocked_by: NotRequired[
         Annotated[list[str], Field(description="jobs whose end would let it start")]
@@ -180,6 +186,13 @@ class DeviceShape(TypedDict):
     job: Annotated[str | None, Field(description="whose it is; other tenants' have no names")]
     out: Annotated[str | None, Field(description="why it is out of service")]
     next_probe: Annotated[float | None, Field(description="not probed before that, if at all")]
+
+
+@CLOSED
+class CheckShape(TypedDict):
+    """Invariants of the records that do not hold."""
+
+    violations: Annotated[list[str], Field(description="in words; empty where all is well")]
 
 
 @CLOSED

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import JSONResponse, Response
 
+from modelyard.control.api.answers import FullJobShape
 from modelyard.control.api.calls import Answer, Call, Refused, not_found
 from modelyard.control.api.sentences import when_it_ends, where_it_is
 from modelyard.control.api.shapes import job_shape, kept_shape, line_shape, prediction_shape
@@ -21,8 +22,8 @@ from modelyard.control.lifecycle.machine import Lifecycle, Outcome
 from modelyard.control.lifecycle.states import State
 from modelyard.control.store.store import Kept, Store
 from modelyard.control.submission import checked_id, new_id, submission
-from modelyard.engines.interface import Engine, TaskName
-from modelyard.errors import InputError
+from modelyard.engines.interface import Engine, TaskName, parse_task_name
+from modelyard.errors import InputError, YardError
 from modelyard.schedule.explain import explain
 from modelyard.spec.cluster import Cluster
 
@@ -32,6 +33,8 @@ MOST_LISTED = 1_000
 #: of a file's name in what is said of it
 MOST_LETTERS = 100
 MOST_LOG_BYTES = 1 << 20
+#: what is shown of the log of a task that failed: an error and where it came from
+LAST_LINES, LAST_BYTES = 20, 8192
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,9 +91,7 @@ class Jobs:
         kept = await self.found(call)
         if call.flag("forecast"):
             await run_in_threadpool(self.forecasts.current)
-        latest = self.forecasts.latest()
-        foreseen = latest.predictions.get(kept.job.id) if latest else None
-        return JSONResponse(kept_shape(kept, self.leading.now, foreseen))
+        return JSONResponse(await self._in_full(kept))
 
     async def why(self, call: Call) -> Response:
         """GET: why a job is where it is, and what is foreseen; for a waiting one what the policy
@@ -101,8 +102,11 @@ class Jobs:
     async def explained(self, kept: Kept) -> dict[str, object]:
         """Why this job is where it is."""
         now = self.leading.now
-        shape = job_shape(kept.job, now, ended=kept.ended)
-        found: dict[str, object] = {"job": shape, "sentence": where_it_is(kept.job, now)}
+        found: dict[str, object] = {
+            "job": job_shape(kept.job, now, ended=kept.ended),
+            "sentence": where_it_is(kept.job, now),
+            "last_lines": await run_in_threadpool(last_lines, self.engine, kept.job),
+        }
         if kept.job.state.over or kept.job.state is State.PAUSED:
             return found
         forecast = await run_in_threadpool(self.forecasts.current)
@@ -180,7 +184,13 @@ class Jobs:
             numbers.get("priority", job.priority),
         )
         await self._happen(event)
-        return JSONResponse(kept_shape(await self.found(call), self.leading.now))
+        return JSONResponse(await self._in_full(await self.found(call)))
+
+    async def _in_full(self, kept: Kept) -> FullJobShape:
+        lines = await run_in_threadpool(last_lines, self.engine, kept.job)
+        latest = self.forecasts.latest()
+        foreseen = latest.predictions.get(kept.job.id) if latest else None
+        return kept_shape(kept, self.leading.now, lines, foreseen)
 
     async def _happen(self, event: Event, *, specs: dict[str, str] | None = None) -> Outcome:
         return await asyncio.wrap_future(self.leading.ask(event, specs))
@@ -229,6 +239,22 @@ def roles(job: Job) -> list[str]:
     """Tasks that a job has or had."""
     workers = [f"worker-{number}" for number in range(max(job.slots_made, 1))]
     return [*(["conductor"] if job.elastic else []), *workers]
+
+
+def last_lines(engine: Engine, job: Job) -> list[str]:
+    """What the task wrote last whose death mattered; nothing of a job that is well."""
+    if not job.culprit or job.state in (State.RUNNING, State.SUCCEEDED):
+        return []
+    try:
+        piece, _ = engine.log(parse_task_name(job.culprit), start=-LAST_BYTES)
+    except YardError:
+        # The reason is worth telling without them.
+        return []
+    lines = piece.decode("utf-8", errors="replace").splitlines()
+    if len(piece) == LAST_BYTES:
+        # The first one may have lost its beginning.
+        lines = lines[1:] or lines
+    return lines[-LAST_LINES:]
 
 
 def _whole(name: str, value: object) -> int:

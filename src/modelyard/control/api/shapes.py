@@ -45,7 +45,9 @@ def job_shape(job: Job, now: float, *, ended: float | None = None) -> JobShape:
     }
 
 
-def kept_shape(kept: Kept, now: float, foreseen: Prediction | None = None) -> FullJobShape:
+def kept_shape(
+    kept: Kept, now: float, last_lines: list[str], foreseen: Prediction | None = None
+) -> FullJobShape:
     """One job in full, with what is foreseen of it."""
     job, written = kept.job, json.loads(kept.spec) if kept.spec else {}
     return {
@@ -63,6 +65,7 @@ def kept_shape(kept: Kept, now: float, foreseen: Prediction | None = None) -> Fu
         "spec": written.get("job", {}),
         "estimate": written.get("estimate", {}),
         "forecast": prediction_shape(foreseen) if foreseen else None,
+        "last_lines": last_lines,
     }
 
 

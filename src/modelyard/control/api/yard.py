@@ -19,6 +19,7 @@ from modelyard.control.backup.schedule import Schedule
 from modelyard.control.feed import Feed
 from modelyard.control.leading import Leading
 from modelyard.control.lifecycle.events import NodeTurned
+from modelyard.control.lifecycle.invariants import violations
 from modelyard.control.lifecycle.machine import Lifecycle
 from modelyard.control.lifecycle.node import Health
 from modelyard.control.lifecycle.states import State
@@ -170,6 +171,13 @@ class Yard:
         return PlainTextResponse(
             "\n".join([*lines, ""]), media_type="text/plain; version=0.0.4; charset=utf-8"
         )
+
+    async def check(self, _: Call) -> Response:
+        """GET: whatever of the records should never be so; nothing where all is well."""
+        found = await asyncio.wrap_future(
+            self.leading.consult(lambda one, _now: list(violations(one.jobs, one.nodes)))
+        )
+        return JSONResponse({"violations": found})
 
     async def alive(self, _: Request) -> Response:
         """GET: whether this server answers, and whether it leads."""

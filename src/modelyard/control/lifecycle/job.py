@@ -105,6 +105,8 @@ class Job:
     deaths: int = 0
     #: failures by its own fault
     failures: int = 0
+    #: the task whose end was the last that mattered: its log says more
+    culprit: str = ""
     #: it does not want devices before that
     not_before: float = 0.0
     #: device-seconds and seconds that it has had, up to `counted`

@@ -262,7 +262,10 @@ class Lifecycle:
         """What follows for the job from the end of a task that was to go on."""
         found = ending(event.exit, slot)
         died = replace(
-            job, deaths=job.deaths + 1, failures=job.failures + (found.reason in OWN_FAULT)
+            job,
+            deaths=job.deaths + 1,
+            failures=job.failures + (found.reason in OWN_FAULT),
+            culprit=str(event.task),
         )
         follows = after_death(died, found, event.at)
         what = f"{slot.role} {found.detail}"
