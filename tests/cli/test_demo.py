@@ -249,6 +249,7 @@ def summed_up(**changed: Any) -> Summary:
         fifo_mean_jct_seconds=20.0,
         fifo_real=False,
         simulated_mean_jct_seconds=9.5,
+        simulated_fifo_mean_jct_seconds=19.0,
         start_seconds=4.25,
         worker_kill=WorkerKill(pid=1, step=9, stall_seconds=0.4, replaced_seconds=6.0),
         server_kill=ServerKill(
@@ -267,8 +268,11 @@ def test_the_last_page_says_what_was_measured() -> None:
     assert "simulated with the speeds measured here): 50% sooner" in text
     assert "30 steps done in the 3.0 s without one" in text
     assert "200 done, 0 lost" in text
+    assert "check     the simulator says 9.5 s for yard, 5% off\n" in text
     worse = summed_up(mean_jct_seconds=22.0, fifo_real=True)
-    assert "(run for real): 10% later" in "\n".join(summary_lines(worse))
+    text = "\n".join(summary_lines(worse))
+    assert "(run for real): 10% later" in text
+    assert "and 19.0 s for FIFO, 5% off" in text
 
 
 def test_the_next_commands_exist(tmp_path: Path) -> None:

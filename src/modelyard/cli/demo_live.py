@@ -94,7 +94,7 @@ def _played(folder: Path, yard: DemoYard, wanted: Wanted, lines: Lines) -> Summa
     workload = measured_workload(jobs, outcome, start)
     tenants = tenant_views(stage.folder / TENANTS_FILE, load_cluster(CLUSTER))
     foreseen = simulated(workload, tenants, start, yard.policy)
-    fifo = simulated(workload, tenants, start, "fifo")
+    fifo = foreseen_fifo = simulated(workload, tenants, start, "fifo")
     if wanted.real_fifo:
         fifo = _real_fifo(folder, stage, outcome, lines)
     _leave_results(stage, workload, wanted.out)
@@ -104,6 +104,7 @@ def _played(folder: Path, yard: DemoYard, wanted: Wanted, lines: Lines) -> Summa
         fifo,
         fifo_real=wanted.real_fifo,
         foreseen=foreseen,
+        foreseen_fifo=foreseen_fifo,
         start=start,
         seconds=seconds,
     )

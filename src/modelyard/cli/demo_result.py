@@ -60,8 +60,9 @@ class Summary:
     fifo_mean_jct_seconds: float
     #: whether FIFO was played for real, or by the simulator with the measured speeds
     fifo_real: bool
-    #: what the simulator says of the policy that ran, without any kill: how far it can be trusted
+    #: what the simulator says of both, without any kill: how far it can be trusted
     simulated_mean_jct_seconds: float
+    simulated_fifo_mean_jct_seconds: float
     #: from placement to the first step, median
     start_seconds: float
     worker_kill: WorkerKill | None
@@ -194,6 +195,7 @@ def summary(
     *,
     fifo_real: bool,
     foreseen: Mapping[str, float],
+    foreseen_fifo: Mapping[str, float],
     start: float,
     seconds: float,
 ) -> Summary:
@@ -206,6 +208,7 @@ def summary(
         fifo_mean_jct_seconds=fmean(fifo[one.name] for one in jobs),
         fifo_real=fifo_real,
         simulated_mean_jct_seconds=fmean(foreseen.values()),
+        simulated_fifo_mean_jct_seconds=fmean(foreseen_fifo.values()),
         start_seconds=start,
         worker_kill=story.worker_kill,
         server_kill=story.server_kill,

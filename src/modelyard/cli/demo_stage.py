@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -127,7 +128,14 @@ def _run(words: list[str], folder: Path) -> str:
     """What a program printed; `YardError` with its last words when it failed."""
     try:
         done = subprocess.run(
-            words, cwd=folder, capture_output=True, text=True, timeout=PACE_SECONDS, check=False
+            words,
+            cwd=folder,
+            # What torch leaves in a folder for temporary files goes with the demo's own.
+            env={**os.environ, "TMPDIR": str(folder.parent)},
+            capture_output=True,
+            text=True,
+            timeout=PACE_SECONDS,
+            check=False,
         )
     except subprocess.TimeoutExpired as error:
         what = f"this machine is too slow for the demo: a few steps take over {PACE_SECONDS:g} s"

@@ -24,8 +24,9 @@ from modelyard.engines.interface import Phase, Report
 from modelyard.errors import YardError
 
 LOOK_SECONDS = 0.2
-#: An act that does not come to its end by then is a fault, of the machine or of ours.
-ACT_SECONDS = 300.0
+#: However slow a machine is, something happens now and then: a step, a start, an end. So long
+#: without anything is a fault, of the machine or of ours.
+QUIET_SECONDS = 120.0
 #: So many steps show that a job is under way.
 UNDER_WAY = 8
 #: How long the server stays dead: long enough to see that nobody needs it.
@@ -203,13 +204,15 @@ class Story:
 
     def until(self, condition: Callable[[], bool], what: str) -> None:
         """Look on until something is so; `YardError` when it does not come about."""
-        end = time.monotonic() + ACT_SECONDS
+        moved, seen = time.monotonic(), self._progress()
         while True:
             self.look()
             if condition():
                 return
-            failed = [job for job in self.watch.jobs.values() if job.state in ("failed",)]
-            if failed or time.monotonic() > end:
+            if (now_seen := self._progress()) != seen:
+                moved, seen = time.monotonic(), now_seen
+            failed = [job for job in self.watch.jobs.values() if job.state == "failed"]
+            if failed or time.monotonic() - moved > QUIET_SECONDS:
                 raise self._fault(what, failed)
             time.sleep(LOOK_SECONDS)
 
@@ -235,6 +238,9 @@ class Story:
                 self._told[job.id] = job.attempt
                 self.screen.say(first_words(job, job.attempt))
         self.screen.show(self.watch, "the server is up" if up else "there is no server")
+
+    def _progress(self) -> list[tuple[str, int, int]]:
+        return [(job.state, job.attempt, job.done) for job in self.watch.jobs.values()]
 
     def _say_why(self, job: Seen) -> None:
         """What the yard says to somebody who asks why a job waits."""
