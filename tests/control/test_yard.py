@@ -48,9 +48,19 @@ def test_a_command_runs_and_its_words_are_kept(yard: LiveYard) -> None:
     ended = yard.client.wait(job["id"], seconds=60.0)
     assert (ended["state"], ended["reason"]) == ("succeeded", "completed")
     assert yard.client.log(job["id"])[0] == b"hello\nhello\n"
-    whats = [event["what"] for event in yard.client.events(job["id"])]
-    assert whats[0] == "submitted"
-    assert "its last task has ended" in whats[-1]
+    events = yard.client.events(job["id"])
+    assert events[0]["what"] == "submitted"
+    assert "its last task has ended" in events[-1]["what"]
+    # The log is in order, also where the server had waited for the submission.
+    assert [event["at"] for event in events] == sorted(event["at"] for event in events)
+
+
+def test_a_named_folder_is_meant_whatever_the_environment_says(
+    yard: LiveYard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("YARD_URL", "http://127.0.0.1:9")
+    monkeypatch.setenv("YARD_TOKEN", "of another yard")
+    assert Client(folder=yard.folder).status()["user"] == "admin"
 
 
 def test_a_job_that_fails_by_itself_fails_with_the_reason(yard: LiveYard) -> None:

@@ -59,9 +59,13 @@ class Client:
         folder: Path | None = None,
         patience_seconds: float = PATIENCE_SECONDS,
     ) -> None:
-        """Without an address, that of the environment or of the yard of this machine."""
-        self._url = url or os.environ.get(URL_VARIABLE)
-        self._token = token or os.environ.get(TOKEN_VARIABLE)
+        """Without an address, that of the environment or of the yard of this machine.
+
+        Whoever names a folder means the yard there, whatever the environment says.
+        """
+        said = os.environ if folder is None else {}
+        self._url = url or said.get(URL_VARIABLE)
+        self._token = token or said.get(TOKEN_VARIABLE)
         self._folder = folder or yard_folder()
         self._patience_seconds = patience_seconds
 
