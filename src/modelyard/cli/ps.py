@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from modelyard.cli.outlook import short_moment
 from modelyard.cli.output import output_option, print_json, print_table
+from modelyard.errors import YardError
 from modelyard.units import format_duration
 
-HEADINGS = ("id", "name", "tenant", "state", "reason", "devices", "steps", "ran", "since")
+if TYPE_CHECKING:
+    from modelyard.control.client import Client
+
+HEADINGS = (
+    "id", "name", "tenant", "state", "reason", "devices", "steps", "ran", "since", "starts", "ends",
+)  # fmt: skip
+#: What is not foreseen by then is left out; it is there when somebody lists jobs again.
+PATIENCE_SECONDS = 1.0
 
 
 @click.command()
@@ -28,18 +37,29 @@ def ps(every: bool, most: int, output: str) -> None:
     """
     from modelyard.control.client import Client
 
-    found = Client().jobs(all=every, most=most)
+    client = Client()
+    found = client.jobs(all=every, most=most)
     if output == "json":
         print_json(found)
         return
-    rows = [_row(job, time.time()) for job in found["jobs"]]
+    foreseen = _foreseen(client) if any(not job["ended"] for job in found["jobs"]) else {}
+    rows = [_row(job, foreseen.get(job["id"], {}), time.time()) for job in found["jobs"]]
     if rows:
-        print_table(HEADINGS, rows, numbers=("devices", "steps", "ran", "since"))
+        print_table(HEADINGS, rows, numbers=("devices", "steps", "ran", "since", "starts", "ends"))
     counts = " · ".join(f"{count:,} {state}" for state, count in sorted(found["counts"].items()))
     click.echo(counts or "no jobs yet; submit one with 'yard submit job.yaml'")
 
 
-def _row(job: Mapping[str, Any], now: float) -> tuple[str, ...]:
+def _foreseen(client: Client) -> dict[str, Mapping[str, Any]]:
+    """What is foreseen of each job; nothing when the yard cannot look ahead."""
+    try:
+        forecast = client.forecast(wait_seconds=PATIENCE_SECONDS)
+    except YardError:
+        return {}
+    return {one["job"]: one for one in forecast["jobs"]}
+
+
+def _row(job: Mapping[str, Any], foreseen: Mapping[str, Any], now: float) -> tuple[str, ...]:
     asked = f"{job['min_devices']}"
     if job["max_devices"] != job["min_devices"]:
         asked += f"–{job['max_devices']}"
@@ -54,4 +74,6 @@ def _row(job: Mapping[str, Any], now: float) -> tuple[str, ...]:
         f"{job['steps']:,}" if job["steps"] else "",
         format_duration(job["run_seconds"]) if job["run_seconds"] else "",
         format_duration(max(now - (ended or job["since"]), 0.0)),
+        "" if job["devices"] else short_moment(foreseen.get("start"), now),
+        short_moment(foreseen.get("end"), now),
     )
