@@ -129,6 +129,7 @@ def routes(site: Site) -> list[BaseRoute]:
             "waiting": sorted(waits, key=lambda job: (-job.priority, job.since))[:MOST_WAITING],
             "waiting_count": len(waits),
             "progress": picture.progress,
+            "foreseen": picture.foreseen,
             "lines": lines,
             "names": {job.id: job.facts.name for job in picture.jobs},
             "way": way,

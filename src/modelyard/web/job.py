@@ -1,25 +1,34 @@
-"""One job: where it is and why, what it did, what it says, and what can be done with it."""
+"""One job: where it is and why, how it went, what it says, and what can be done with it."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from pathlib import Path
 
 from starlette.concurrency import run_in_threadpool
 from starlette.routing import BaseRoute
 
 from modelyard.control.api.calls import Call
 from modelyard.control.api.jobs import roles
+from modelyard.control.lifecycle.job import Job
 from modelyard.control.lifecycle.states import State
-from modelyard.control.store.store import Kept
-from modelyard.engines.interface import TaskName
+from modelyard.errors import YardError
+from modelyard.keep.listing import RUN_CHECKPOINTS, Listed, listed
+from modelyard.keep.store import open_store
+from modelyard.web.curves import Courses, Points
 from modelyard.web.job_actions import ACTIONS, action_routes, open_to
 from modelyard.web.jobs import row_of
+from modelyard.web.live import Message
 from modelyard.web.site import Site
+from modelyard.web.task_log import Chosen
+from modelyard.web.timeline import timeline
+from modelyard.web.waiting import Explanations
 
-#: of the log in the first page, and in one message
-TAIL_BYTES, PIECE_BYTES = 16 * 1024, 64 * 1024
-MOST_LINES = 200
-LIVE = ("head", "why", "tasks", "lines")
+#: lines of the log in the list of events, and behind the timeline
+MOST_LINES, MOST_SPANS = 200, 1_000
+MOST_CHECKPOINTS = 20
+LIVE = ("head", "why", "timeline", "tasks", "checkpoints", "lines")
 
 
 class JobPage:
@@ -28,45 +37,82 @@ class JobPage:
     def __init__(self, site: Site) -> None:
         self.site = site
         self.jobs = site.parts.jobs
+        self.explanations = Explanations(self.jobs)
+        self.courses = Courses()
 
     async def context(self, call: Call) -> dict[str, object]:
         kept = await self.jobs.found(call)
         picture = await self.site.camera.picture()
-        why = await self.jobs.explained(kept) if kept.job.state is State.WAITING else None
+        job = kept.job
+        waits = job.state is State.WAITING
+        chosen = Chosen.of(call, job)
         store = self.site.parts.yard.store
-        lines = await run_in_threadpool(lambda: store.latest(job=kept.job.id, most=MOST_LINES))
-        written = json.loads(kept.spec) if kept.spec else {}
-        may_change = call.caller.may_change(kept.job.facts.tenant)
+        lines = await run_in_threadpool(lambda: store.latest(job=job.id, most=MOST_SPANS))
+        may_change = call.caller.may_change(job.facts.tenant)
         return {
             "kept": kept,
-            "job": kept.job.accounted(picture.at) if kept.job.state.placed else kept.job,
+            "job": job.accounted(picture.at) if job.state.placed else job,
             "row": row_of(kept, picture),
-            "why": why,
-            "lines": lines,
-            "tasks": list(kept.job.tasks()),
-            "written": written,
-            "roles": roles(kept.job),
-            "role": self._role(call, kept),
-            "log": await run_in_threadpool(self._tail, call, kept),
-            "actions": {name: ACTIONS[name] for name in open_to(kept.job)} if may_change else {},
-            "may_change": may_change,
+            "waits": waits,
+            "why": await self.explanations.of(kept) if waits else None,
+            "lines": lines[:MOST_LINES],
+            "timeline": timeline(lines[::-1], kept.ended or picture.at),
+            "tasks": list(job.tasks()),
+            "checkpoints": await run_in_threadpool(self._checkpoints, job),
+            "written": json.loads(kept.spec) if kept.spec else {},
+            "roles": roles(job),
+            "chosen": chosen,
+            "log": await run_in_threadpool(chosen.tail, self.jobs.engine),
+            "actions": {name: ACTIONS[name] for name in open_to(job)} if may_change else {},
             "done": ACTIONS.get(call.request.query_params.get("done", "")),
         }
 
-    def _role(self, call: Call, kept: Kept) -> str:
-        asked = call.request.query_params.get("task", "")
-        usual = "conductor" if kept.job.elastic else "worker-0"
-        return asked if asked in roles(kept.job) else usual
+    async def messages(self, call: Call, cursor: str) -> Sequence[Message]:
+        """What has grown since: points of the curves, and the log."""
+        job = (await self.jobs.found(call)).job
+        curve, _, place = cursor.rpartition("@")
+        chosen = Chosen.of(call, job)
+        start = chosen.position(place)
+        piece = await run_in_threadpool(chosen.more, self.jobs.engine, start or 0)
+        told = []
+        if job.elastic:
+            points = await run_in_threadpool(self.courses.points, self._journal(job), curve)
+            if points.cursor != curve:
+                told.append(Message("curve", _shape(points), f"{points.cursor}@{place}"))
+                curve = points.cursor
+        if piece.after != start:
+            data = {"task": chosen.role, "anew": start is None, "text": piece.text}
+            told.append(Message("log", data, f"{curve}@{chosen.place(piece.after)}"))
+        return told
 
-    def _tail(self, call: Call, kept: Kept) -> str:
-        name = TaskName(kept.job.id, kept.job.attempt, self._role(call, kept), 0)
-        piece, _ = self.jobs.engine.log(name, start=-TAIL_BYTES, most_bytes=TAIL_BYTES)
-        return piece.decode("utf-8", errors="replace")
+    def _journal(self, job: Job) -> Path:
+        return self.site.parts.run(job.id) / "journal.jsonl"
+
+    def _checkpoints(self, job: Job) -> list[Listed]:
+        """The newest that are in the job's own folder."""
+        folder = self.site.parts.run(job.id) / RUN_CHECKPOINTS
+        if not job.elastic or not folder.is_dir():
+            return []
+        try:
+            return listed(open_store(folder))[:MOST_CHECKPOINTS]
+        except (YardError, OSError):
+            # They are being written and removed at this very moment.
+            return []
+
+
+def _shape(points: Points) -> dict[str, object]:
+    return {
+        "whole": points.whole,
+        "width": points.width,
+        "reached": points.reached,
+        "rows": points.rows,
+        "validation": points.validation,
+    }
 
 
 def routes(site: Site) -> list[BaseRoute]:
     page = JobPage(site)
     return [
-        *site.page("/jobs/{job}", "job", page.context, live=LIVE),
+        *site.page("/jobs/{job}", "job", page.context, live=LIVE, messages=page.messages),
         *action_routes(site, page.context),
     ]

@@ -11,6 +11,7 @@ from starlette.datastructures import QueryParams
 from starlette.routing import BaseRoute
 
 from modelyard.control.api.calls import Call
+from modelyard.control.forecast.replay import Prediction
 from modelyard.control.lifecycle.job import Job
 from modelyard.control.lifecycle.states import OVER, State
 from modelyard.control.store.search import Order, Question, search, tenants_of
@@ -94,7 +95,9 @@ class Row:
     ended: float | None
     #: from 0 to 1; None where nobody knows how much there is to do
     fraction: float | None
+    #: until it is done with the devices that it has
     left_seconds: float | None
+    foreseen: Prediction | None
 
 
 def routes(site: Site) -> list[BaseRoute]:
@@ -136,9 +139,10 @@ def routes(site: Site) -> list[BaseRoute]:
 def row_of(kept: Kept, picture: Picture) -> Row:
     """A job with what is known of its progress, now or when it was last seen."""
     job = kept.job
+    foreseen = picture.foreseen.get(job.id)
     if (known := picture.progress.get(job.id)) is not None:
-        return Row(job, kept.ended, known.fraction, known.left_seconds)
-    return Row(job, kept.ended, fraction_of(kept), None)
+        return Row(job, kept.ended, known.fraction, known.left_seconds, foreseen)
+    return Row(job, kept.ended, fraction_of(kept), None, foreseen)
 
 
 def fraction_of(kept: Kept) -> float | None:

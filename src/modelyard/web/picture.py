@@ -7,10 +7,15 @@ everybody's jobs: what a caller may see of it is for the page to say.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from starlette.concurrency import run_in_threadpool
+
 from modelyard.control.deciding import Scheduler
+from modelyard.control.forecast.replay import Prediction
+from modelyard.control.leading import NotNow
 from modelyard.control.lifecycle.job import Job
 from modelyard.control.lifecycle.machine import Lifecycle
 from modelyard.control.lifecycle.node import NodeRecord
@@ -18,6 +23,8 @@ from modelyard.control.parts import Parts
 
 #: A picture that is older is taken anew.
 FRESH_SECONDS = 0.8
+#: Looking ahead costs up to a second or two of a core: it is done so often while somebody watches.
+AHEAD_SECONDS = 8.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +49,8 @@ class Picture:
     nodes: tuple[NodeRecord, ...]
     #: of placed jobs by id
     progress: Mapping[str, Progress]
+    #: by id, as far as somebody has looked ahead lately
+    foreseen: Mapping[str, Prediction]
     #: grows whenever jobs or nodes have changed since the picture before
     number: int = 0
 
@@ -57,6 +66,8 @@ class Camera:
     parts: Parts
     _last: Picture | None = None
     _taking: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _looked_ahead: float = -1e9
+    _looking: set[asyncio.Task[None]] = field(default_factory=set)
 
     async def picture(self) -> Picture:
         """The yard as it is, or was a moment ago; `NotNow` where another server leads."""
@@ -65,6 +76,7 @@ class Camera:
             leading = self.parts.yard.leading
             if last is not None and leading.leads and leading.now - last.at < FRESH_SECONDS:
                 return last
+            self.look_ahead()
             taken: Picture = await asyncio.wrap_future(leading.consult(self._take))
             number = last.number if last else 0
             if last is None or not taken.same(last):
@@ -72,15 +84,32 @@ class Camera:
             self._last = replace(taken, number=number)
             return self._last
 
+    def look_ahead(self) -> None:
+        """Let somebody foresee what will happen, for pictures to come; nobody waits for it."""
+        now = self.parts.yard.leading.now
+        if now - self._looked_ahead < AHEAD_SECONDS or not self.parts.yard.leading.leads:
+            return
+        self._looked_ahead = now
+        task = asyncio.create_task(run_in_threadpool(self._foresee))
+        self._looking.add(task)
+        task.add_done_callback(self._looking.discard)
+
+    def _foresee(self) -> None:
+        # Whoever leads may have changed: then there is nothing to be foreseen here.
+        with contextlib.suppress(NotNow):
+            self.parts.jobs.forecasts.current()
+
     def _take(self, lifecycle: Lifecycle, now: float) -> Picture:
         active = tuple(lifecycle.active.values())
         scheduler = self.parts.jobs.scheduler()
+        forecast = self.parts.jobs.forecasts.latest()
         return Picture(
             at=now,
             jobs=tuple(lifecycle.jobs.values()),
             active=active,
             nodes=tuple(lifecycle.nodes.values()),
             progress=_progress(scheduler, active, now) if scheduler else {},
+            foreseen=forecast.predictions if forecast else {},
         )
 
 

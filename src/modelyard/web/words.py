@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 
 from markupsafe import Markup
 
+from modelyard.control.forecast.replay import Moment
 from modelyard.units import format_bandwidth, format_bytes, format_count, format_duration
 
 #: Shorter times than this are told in seconds without fractions: they are of no use on a page.
@@ -46,6 +47,28 @@ def age(at: float | None, now: float) -> Markup:
     )
 
 
+def about(seconds: float) -> tuple[str, str]:
+    """A number and its unit for a time that nobody knows exactly."""
+    for unit, size in (("d", 86_400.0), ("h", 3_600.0), ("m", 60.0)):
+        if seconds >= 2 * size:
+            whole = seconds >= 10 * size or unit == "m"
+            return f"{seconds / size:.{0 if whole else 1}f}", unit
+    return f"{max(seconds, 0.0):.0f}", "s"
+
+
+def until(moment: Moment | None, now: float) -> Markup:
+    """`27m`, and `13–48m` beside it where an 80 % interval is known."""
+    if moment is None:
+        return Markup("")
+    at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(moment.at))
+    text = Markup('<span title="about {}">{}</span>').format(at, "".join(about(moment.at - now)))
+    if moment.low is None or moment.high is None:
+        return text
+    low, high = about(moment.low - now), about(moment.high - now)
+    shown = f"{low[0]}{low[1] if low[1] != high[1] else ''}–{high[0]}{high[1]}"
+    return text + Markup(' <small title="with 80 %">({})</small>').format(shown)
+
+
 def counted(number: int, noun: str) -> str:
     """`1 job`, `1,200 jobs`."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
@@ -64,4 +87,5 @@ FILTERS = {
     "duration": duration,
     "moment": moment,
     "percent": percent,
+    "until": until,
 }
