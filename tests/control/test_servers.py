@@ -35,9 +35,11 @@ def servers(postgres: str, tmp_path: Path) -> Iterator[tuple[LiveYard, LiveYard]
             server.end()
 
 
+@pytest.mark.parametrize("asleep_seconds", [0.0, pytest.param(60.0, marks=pytest.mark.slow)])
 def test_a_leader_that_sleeps_is_followed_and_its_late_writes_are_refused(
-    servers: tuple[LiveYard, LiveYard], postgres: str, tmp_path: Path
+    servers: tuple[LiveYard, LiveYard], postgres: str, tmp_path: Path, asleep_seconds: float
 ) -> None:
+    """It sleeps until it is followed, and at least so long."""
     first, second = servers
     database = open_database(postgres)
     assert leader(database).term == 1
@@ -47,6 +49,7 @@ def test_a_leader_that_sleeps_is_followed_and_its_late_writes_are_refused(
     while second.client.job(before)["state"] != "running":
         time.sleep(0.05)
     os.kill(first.pid, signal.SIGSTOP)
+    awake = time.monotonic() + asleep_seconds
     try:
         end = time.monotonic() + 10 * LEASE_SECONDS
         while leader(database).term == 1:
@@ -54,6 +57,7 @@ def test_a_leader_that_sleeps_is_followed_and_its_late_writes_are_refused(
             time.sleep(0.1)
         after = second.client.submit_text(command_job("after", "true"))["id"]
         assert second.client.wait(after, seconds=60.0)["state"] == "succeeded"
+        time.sleep(max(0.0, awake - time.monotonic()))
     finally:
         os.kill(first.pid, signal.SIGCONT)
     time.sleep(2.0)

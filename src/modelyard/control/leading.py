@@ -171,10 +171,16 @@ class Leading:
     # The thread.
 
     def _run(self) -> None:
+        patience = lease.Patience()
         while not self._stopping.is_set():
             term = None
             try:
-                term = lease.take(self._store.database, holder=self._holder, address=self._address)
+                term = lease.take(
+                    self._store.database,
+                    holder=self._holder,
+                    address=self._address,
+                    patience=patience,
+                )
                 if term is not None:
                     self._lead(term)
             except Superseded:

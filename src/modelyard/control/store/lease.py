@@ -6,7 +6,9 @@ have to know what time it is.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from sqlalchemy import Connection, Engine, select, update
 
@@ -16,6 +18,8 @@ from modelyard.engines.interface import Superseded
 
 #: A leader of which nothing was heard for so long is replaced; it renews three times as often.
 LEASE_SECONDS = 6.0
+#: By its own clock a follower waits longer than by the database's: a renewal may be on its way.
+PATIENCE_SECONDS = 1.5 * LEASE_SECONDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +33,25 @@ class Leader:
     seconds_left: float
 
 
+@dataclass(slots=True)
+class Patience:
+    """How long a follower has seen no renewal, by a clock of its own that nobody can set.
+
+    Where the database's clock is set back, a lease that nobody renews seems to last for hours.
+    """
+
+    clock: Callable[[], float] = time.monotonic
+    _seen: tuple[int, float] | None = None
+    _since: float = field(default=0.0)
+
+    def is_over(self, term: int, until: float) -> bool:
+        """Whether this very lease has been there, unrenewed, for too long."""
+        now = self.clock()
+        if self._seen != (term, until):
+            self._seen, self._since = (term, until), now
+        return now - self._since > PATIENCE_SECONDS
+
+
 def leader(database: Engine) -> Leader | None:
     """Who leads; None when nobody ever did."""
     with database.connect().execution_options(reads=True) as connection:
@@ -39,11 +62,17 @@ def leader(database: Engine) -> Leader | None:
 
 
 def take(
-    database: Engine, *, holder: str, address: str, seconds: float = LEASE_SECONDS
+    database: Engine,
+    *,
+    holder: str,
+    address: str,
+    patience: Patience | None = None,
+    seconds: float = LEASE_SECONDS,
 ) -> int | None:
     """The term in which this server leads from now on; None when another one does.
 
-    A server that comes back under its old name takes over from itself at once.
+    A server that comes back under its old name takes over from itself at once. `patience` is the
+    same one for as long as a server follows.
     """
     with database.begin() as connection:
         now = clock(connection)
@@ -52,7 +81,8 @@ def take(
         if row is None:
             connection.execute(lease.insert().values(id=1, term=1, **values))
             return 1
-        if row.until > now and row.holder != holder:
+        waited = patience is not None and patience.is_over(row.term, row.until)
+        if row.until > now and row.holder != holder and not waited:
             return None
         connection.execute(update(lease).values(term=row.term + 1, **values))
         return int(row.term) + 1
