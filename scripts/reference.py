@@ -24,7 +24,7 @@ import click
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from modelyard.cli.main import VERBS, yard
+from modelyard.cli.main import EXIT_CODES, VERBS, yard
 from modelyard.cli.plan import SUBCOMMANDS, PlanCommand
 from modelyard.cli.plan_json import MEANING, SCHEMA_VERSION
 from modelyard.control.api.app import described
@@ -149,13 +149,7 @@ def cli() -> str:
         ]
     exits = table(
         ("exit code", "meaning"),
-        (
-            ("0", "done"),
-            ("1", "a fault of Modelyard, or the output could not be written"),
-            ("2", "a mistake in what was asked; the fix is on stderr"),
-            ("3", "no plan keeps the limits (`yard plan`); what would help is printed"),
-            ("130", "interrupted"),
-        ),
+        ((str(number), meaning) for number, meaning in EXIT_CODES.items()),
     )
     return page("Command line", code(_help(yard, "yard")), exits, *sections)
 

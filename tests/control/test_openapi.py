@@ -58,6 +58,7 @@ CALLS = (
     Made("GET", "/v1/tenants", query="window=3600"),
     Made("DELETE", "/v1/tenants/{tenant}"),
     Made("GET", "/v1/check"),
+    Made("GET", "/v1/doctor"),
     Made("GET", "/v1/audit", query="after=0&most=10"),
     Made("GET", "/v1/history", query="from=1000000000.5&most=5&points=3"),
     Made("GET", "/v1/forecast", query="wait=10000"),

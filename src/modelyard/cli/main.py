@@ -2,7 +2,8 @@
 
 Exit codes: 0 done · 1 a fault of ours or of a policy, or the output was not written (its reader
 went away, the disk is full) · 2 a mistake in what was asked, with its fix on stderr · 3 `yard plan`
-found no plan that keeps the limits, and says what would help · 130 interrupted. `yard plan` ends
+found no plan that keeps the limits, and says what would help · 4 `yard submit --wait`: the job is
+over and did not succeed · 5 `yard doctor` found a problem · 130 interrupted. `yard plan` ends
 with the code of its answer also when its reader went away early.
 """
 
@@ -33,6 +34,20 @@ EXIT_MISTAKE = 2
 EXIT_NO_PLAN = 3
 #: 128 + SIGINT, as shells report a program that Ctrl-C ended
 EXIT_INTERRUPTED = 130
+#: `yard doctor` found something that does not work
+EXIT_UNWELL = 5
+
+#: For the reference.
+EXIT_CODES: Mapping[int, str] = {
+    0: "done",
+    1: "a fault of Modelyard or of a policy, or the output could not be written; where a verb "
+    "judges (`yard checkpoints`, `yard backup verify`, `yard doctor --strict`), it found fault",
+    EXIT_MISTAKE: "a mistake in what was asked; the fix is on stderr",
+    EXIT_NO_PLAN: "no plan keeps the limits (`yard plan`); what would help is printed",
+    4: "the job is over and did not succeed (`yard submit --wait`)",
+    EXIT_UNWELL: "something does not work (`yard doctor`); the fix is printed",
+    EXIT_INTERRUPTED: "interrupted",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +83,8 @@ VERBS: Mapping[str, Verb] = {
     "tenants": Verb("modelyard.cli.tenants:tenants", "Show tenants; change their rights."),
     "audit": Verb("modelyard.cli.audit:audit", "Say who did what to the yard."),
     "tokens": Verb("modelyard.cli.tokens:tokens", "Say who may call the yard."),
+    "doctor": Verb("modelyard.cli.doctor:doctor", "Find what is wrong, and how to mend it."),
+    "bundle": Verb("modelyard.cli.bundle:bundle", "Gather what a bug report needs."),
     "backup": Verb("modelyard.cli.backup:backup", "Back the yard up; check what there is."),
     "restore": Verb("modelyard.cli.backup:restore", "Make a yard of a backup."),
     "plan": Verb("modelyard.cli.plan:plan", "Plan a training run: devices, time, cost, loss."),

@@ -198,6 +198,7 @@ def _serve(
     probe_text: str | None,
     **backup_options: Any,
 ) -> None:
+    import faulthandler
     import logging
 
     from modelyard.cli.scenario import tenant_views
@@ -209,6 +210,8 @@ def _serve(
     from modelyard.web.app import pages
 
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level="INFO")
+    # `yard bundle` asks so where all threads are; the answer is in the log.
+    faulthandler.register(signal.SIGUSR1, all_threads=True)
     logging.getLogger("alembic").setLevel(logging.WARNING)
     cluster = load_cluster(cluster_text or f"1x{os.cpu_count() or 1}")
     host, _, port = listen.rpartition(":")

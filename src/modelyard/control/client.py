@@ -245,6 +245,10 @@ class Client:
         assert isinstance(found, list)
         return found
 
+    def doctor(self) -> dict[str, Any]:
+        """What the server that leads finds when it looks at itself; for admins."""
+        return self._object("GET", "/v1/doctor")
+
     def wait(self, job: str, *, seconds: float = 1e9) -> dict[str, Any]:
         """The job when it is over; `TimeoutError` when that takes longer."""
         until = time.monotonic() + seconds

@@ -128,6 +128,8 @@ class Leading:
         self._thread = threading.Thread(target=self._run, name="leading", daemon=True)
         self.lifecycle: Lifecycle | None = None
         self.decide: Decide | None = None
+        #: when it last let the policy decide
+        self.decided: float | None = None
 
     @property
     def leads(self) -> bool:
@@ -237,6 +239,7 @@ class Leading:
             if since > (self._pace.decide_after_news if news else self._pace.decide):
                 loop.place(now)
                 decided, news = now, False
+                self.decided = now
             loop.act(now)
 
     def _answer(self, loop: Loop, ledger: _Ledger) -> bool:

@@ -20,6 +20,7 @@ from starlette.applications import Starlette
 from modelyard.control import progress
 from modelyard.control.api.app import Calls, application
 from modelyard.control.api.future import Future
+from modelyard.control.api.inside import Inside
 from modelyard.control.api.jobs import Jobs
 from modelyard.control.api.past import Past
 from modelyard.control.api.shapes import line_shape
@@ -167,6 +168,7 @@ class YardServer:
             jobs=jobs,
             yard=Yard(self._store, self.leading, self._feed, self._backups),
             tenants=Tenants(self._store, self.leading, self.tenancy),
+            inside=Inside(self._database, self.leading, self._engine),
             past=Past(self._store, self.leading),
             future=Future(forecasts, self.leading, self.settings.cluster),
         )

@@ -348,6 +348,20 @@ class AuditShape(TypedDict):
 
 
 @CLOSED
+class InsideShape(TypedDict):
+    """What a server finds when it looks at itself."""
+
+    database: Annotated[str, Field(description="sqlite or postgresql")]
+    revision: Annotated[str | None, Field(description="of the tables")]
+    integrity: Annotated[list[str], Field(description="what SQLite's quick_check found")]
+    clock_skew_seconds: Annotated[float, Field(description="of the database's clock to this one")]
+    now: float
+    decided: Annotated[float | None, Field(description="when the policy was last asked")]
+    violations: Annotated[list[str], Field(description="invariants of records that do not hold")]
+    orphans: Annotated[list[str], Field(description="tasks that run and belong to no job")]
+
+
+@CLOSED
 class AliveShape(TypedDict):
     """That this server answers, and whether it leads."""
 

@@ -22,6 +22,7 @@ from starlette.routing import BaseRoute, Route
 from modelyard.control.api import answers, time_answers
 from modelyard.control.api.calls import guarded
 from modelyard.control.api.future import Future
+from modelyard.control.api.inside import Inside
 from modelyard.control.api.jobs import Jobs
 from modelyard.control.api.openapi import description
 from modelyard.control.api.operation import Kind, Media, Operation, Query
@@ -52,6 +53,7 @@ class Calls:
     jobs: Jobs
     yard: Yard
     tenants: Tenants
+    inside: Inside
     past: Past
     future: Future
 
@@ -62,6 +64,13 @@ def operations(calls: Calls) -> list[Operation]:
         *_of_jobs(calls.jobs),
         *_of_tenants(calls.tenants),
         *_of_yard(calls.yard),
+        Operation(
+            method="GET",
+            path="/v1/doctor",
+            answer=calls.inside.look,
+            gives=answers.InsideShape,
+            admin=True,
+        ),
         *_of_time(calls.past, calls.future),
     ]
 
@@ -291,6 +300,7 @@ def described() -> dict[str, Any]:
         jobs=Jobs(*[nobody] * 6),
         yard=Yard(*[nobody] * 3),
         tenants=Tenants(*[nobody] * 3),
+        inside=Inside(*[nobody] * 3),
         past=Past(*[nobody] * 2),
         future=Future(*[nobody] * 3),
     )

@@ -1,0 +1,1 @@
+"""Everything that a bug report needs, without anybody's secrets."""
