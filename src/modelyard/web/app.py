@@ -7,16 +7,17 @@ from collections.abc import Sequence
 from starlette.routing import BaseRoute, Route
 
 from modelyard.control.parts import Parts
-from modelyard.web import cluster, job, jobs, login
+from modelyard.web import cluster, gantt, job, jobs, login
 from modelyard.web.site import Site, Tab
 
 #: the navigation, from left to right
 TABS = (
     Tab("/", "Cluster"),
     Tab("/jobs", "Jobs"),
+    Tab("/time", "Time"),
 )
 #: each has `routes(site)`
-PAGES = (login, cluster, jobs, job)
+PAGES = (login, cluster, jobs, job, gantt)
 
 
 def pages(parts: Parts) -> Sequence[BaseRoute]:

@@ -69,6 +69,13 @@ def until(moment: Moment | None, now: float) -> Markup:
     return text + Markup(' <small title="with 80 %">({})</small>').format(shown)
 
 
+def clock(at: float, window: float) -> str:
+    """A mark on an axis of time: a clock's, or a calendar's where the axis is long."""
+    day, minutes = 86_400.0, 600.0
+    form = "%d %b" if window > 4 * day else "%H:%M" if window > minutes else "%H:%M:%S"
+    return time.strftime(form, time.localtime(at))
+
+
 def counted(number: int, noun: str) -> str:
     """`1 job`, `1,200 jobs`."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
@@ -82,6 +89,7 @@ FILTERS = {
     "age": age,
     "bandwidth": format_bandwidth,
     "bytes": format_bytes,
+    "clock": clock,
     "count": format_count,
     "counted": counted,
     "duration": duration,

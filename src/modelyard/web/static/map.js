@@ -1,8 +1,8 @@
 // The map: say what is under the pointer or the focus, show where else the job is, and let arrow keys
 // walk from job to job, so that Tab does not have to pass a thousand devices.
+import { hideTip, showTip } from "./tip.js";
 
 const map = document.querySelector(".map");
-const tip = document.querySelector(".tip");
 
 function links() {
   return [...map.querySelectorAll("a[data-job]")];
@@ -28,24 +28,14 @@ function pick(job) {
 }
 
 function tell(element) {
-  tip.textContent = "";
   const [head, where] = element.dataset.tip.split(/: (?=[^:]*$)/);
-  tip.append(head);
-  const small = document.createElement("small");
   const row = element.dataset.job && document.getElementById(`running-${element.dataset.job}`);
   const since = row?.querySelector("time")?.textContent;
-  small.textContent = since ? `${where} · for ${since}` : where;
-  tip.append(small);
-  tip.hidden = false;
-  const box = element.getBoundingClientRect();
-  const wide = tip.offsetWidth, high = tip.offsetHeight;
-  const left = Math.min(Math.max(box.left + box.width / 2 - wide / 2, 8), innerWidth - wide - 8);
-  const top = box.top - high - 8 > 8 ? box.top - high - 8 : box.bottom + 8;
-  tip.style.transform = `translate(${Math.round(left)}px, ${Math.round(top)}px)`;
+  showTip(element, head, since ? `${where} · for ${since}` : where);
 }
 
 function quiet() {
-  tip.hidden = true;
+  hideTip();
   pick(null);
 }
 
@@ -60,7 +50,6 @@ map.addEventListener("pointerover", look);
 map.addEventListener("pointerleave", quiet);
 map.addEventListener("focusin", (event) => { rove(event.target.closest("a[data-job]")); look(event); });
 map.addEventListener("focusout", quiet);
-addEventListener("scroll", () => { tip.hidden = true; }, { passive: true });
 map.addEventListener("keydown", (event) => {
   const all = links();
   const at = all.indexOf(document.activeElement?.closest("a[data-job]"));
