@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import json
 import os
@@ -34,6 +35,11 @@ NEEDED_TO_TRAIN = ("torch", "msgspec")
 #: What is used at most: a server, and four workers while two take over from two others.
 LEAST_MEMORY_BYTES = 1_500_000_000
 LEAST_DISK_BYTES = 200_000_000
+#: Where a container says how much memory it may have, by version 2 and 1 of control groups.
+GROUP_LIMITS = (
+    Path("/sys/fs/cgroup/memory.max"),
+    Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
+)
 #: A machine on which a few steps take longer than this is too slow for anything.
 PACE_SECONDS = 180.0
 #: Steps in files that are only there to be measured.
@@ -65,7 +71,7 @@ def check_machine() -> None:
     if missing:
         what = f"the jobs train models, and {' and '.join(missing)} cannot be imported"
         problems.append(Problem(what, "install it with: pip install 'modelyard[train]'"))
-    free = psutil.virtual_memory().available
+    free = min([psutil.virtual_memory().available, *_container_limits()])
     if free < LEAST_MEMORY_BYTES:
         need = format_bytes(LEAST_MEMORY_BYTES)
         what = f"{format_bytes(free)} of memory are free, and the jobs need {need}"
@@ -77,6 +83,16 @@ def check_machine() -> None:
         problems.append(Problem(f"{what} are needed", "make room, or set TMPDIR to another disk"))
     if problems:
         raise InputError(problems[0].what, fix=problems[0].fix, problems=problems)
+
+
+def _container_limits() -> list[int]:
+    """Memory that a container may have at most, if somebody has set a limit."""
+    found = []
+    for path in GROUP_LIMITS:
+        with contextlib.suppress(OSError, ValueError):
+            # Without a limit it says "max", or a number beyond all memory.
+            found.append(int(path.read_text()))
+    return found
 
 
 def set_up(jobs: Path) -> Stage:
