@@ -63,7 +63,7 @@ class Summary:
     #: what the simulator says of both, without any kill: how far it can be trusted
     simulated_mean_jct_seconds: float
     simulated_fifo_mean_jct_seconds: float
-    #: from placement to the first step, median
+    #: from placement to the first step, mean
     start_seconds: float
     worker_kill: WorkerKill | None
     server_kill: ServerKill | None
@@ -122,9 +122,9 @@ def _speeds(job: Seen) -> dict[int, float]:
 
 
 def start_seconds(jobs: Sequence[Seen]) -> float:
-    """What a start costs: from placement to the first step, the median of all that were seen."""
+    """What a start costs: from placement to the first step, the mean of all that were seen."""
     found = [seconds for job in jobs for seconds in job.start_seconds()]
-    return median(found) if found else 0.0
+    return fmean(found) if found else 0.0
 
 
 def measured_workload(jobs: Sequence[Seen], outcome: Sequence[Fared], start: float) -> Workload:

@@ -58,8 +58,13 @@ def _verdict(found: Summary) -> list[str]:
     lines = [
         f"mean JCT  {ours:.1f} s with yard, {fifo:.1f} s with FIFO ({how}): {way}",
         f"check     {_check(found)}",
-        "why       FIFO lets the long job have both slots to its end, and everybody waits for it",
     ]
+    if change > 0:
+        why = "FIFO lets the long job have both slots to its end, and everybody waits for it"
+        lines.append(f"why       {why}")
+    else:
+        why = "other programs slowed these jobs down: compare what the simulator says of both"
+        lines.append(f"note      {why}")
     if (worker := found.worker_kill) is not None:
         lines.append(
             f"worker    killed at step {worker.step:,}: {worker.stall_seconds:.2f} s without a "

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from statistics import median
+from statistics import fmean
 from typing import Any
 
 from modelyard.cli.demo_jobs import Piece
@@ -107,7 +107,10 @@ class Seen:
             self.ended = event["at"]
 
     def step_seconds(self, members: int) -> float | None:
-        """The median of steps in a row with so many workers; None where there were none."""
+        """The mean of steps in a row with so many workers; None where there were none.
+
+        Not the median: what other programs took from the steps here, they take in a comparison.
+        """
         took = [
             after.at - before.at
             for before, after in pairwise(self.commits)
@@ -116,7 +119,7 @@ class Seen:
             # Nobody trained between two attempts, whose generations may have the same number.
             and not any(before.at < at <= after.at for at in self.placed)
         ]
-        return median(took) if took else None
+        return fmean(took) if took else None
 
     def start_seconds(self) -> list[float]:
         """From each placement to the first step after it."""
