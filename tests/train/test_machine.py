@@ -10,6 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from modelyard.train.conductor.machine import (
+    ALONE_STALLS,
+    BACK_STALLS,
     Began,
     Came,
     Committed,
@@ -311,6 +313,67 @@ def test_a_silent_member_is_fenced_and_named() -> None:
     assert world.machine.members == ("w1",)
     began = [entry for entry in world.journal if isinstance(entry, Began)]
     assert "w2" in began[-1].why
+
+
+def test_the_only_worker_is_not_left_behind_for_a_short_silence() -> None:
+    world = World(Settings(batch=BATCH, steps=5, most=1))
+    world.join()
+    world.pass_time(1.0)
+    world.workers["w1"].hung = True
+    world.pass_time(ALONE_STALLS - 1.0)
+    assert world.machine.members == ("w1",)
+    world.pass_time(2.0)
+    assert world.machine.members == ()
+
+
+def test_training_does_not_go_back_while_one_who_knows_more_may_come_again() -> None:
+    world = World(Settings(batch=BATCH, steps=20, most=2, patience_seconds=0.0))
+    world.join()
+    for _ in range(4):
+        world.vote("w1")
+    world.workers["w1"].hung = True
+    world.join()
+    world.pass_time(BACK_STALLS - 1.0)
+    assert world.fenced
+    world.wake()
+    world.pass_time(2.0)
+    assert set(world.machine.members) == {"w1", "w2"}
+    assert not any(isinstance(entry, RolledBack) for entry in world.journal)
+    check(world)
+
+
+def test_those_who_became_slow_take_part_in_the_end() -> None:
+    """Deadlines that are wrong do not stay wrong: or slow ones would be left behind for ever."""
+    world = World(Settings(batch=BATCH, steps=999, most=3))
+    for _ in range(3):
+        world.join()
+    for _ in range(20):
+        for name in ("w1", "w2", "w3"):
+            world.vote(name)
+    seconds = {"w1": 0.1, "w2": 20.0, "w3": 20.0}
+    fast = world.machine.progress.step
+    begun: dict[str, tuple[tuple[int, int], float]] = {}
+    while not any(one.step > fast and len(one.members) == 3 for one in world.committed()):
+        world.now += 0.1
+        assert world.now < 600.0
+        for name, worker in list(world.workers.items()):
+            number = worker.generation.number if worker.generation else 0
+            at = (number, worker.step)
+            if name not in begun or begun[name][0] != at:
+                begun[name] = (at, world.now)
+            waits = world.now - begun[name][1] >= seconds[name]
+            phase = Phase.REDUCING if waits else Phase.COMPUTING
+            world.happen(Said(name, Beat(number, phase)))
+            if waits and all(
+                world.now - begun[one][1] >= seconds[one]
+                for one in world.machine.members
+                if one in begun
+            ):
+                world.vote(name)
+        world.happen(Tick())
+        while world.fenced:
+            world.wake()
+    check(world)
 
 
 def test_a_failed_group_is_built_again() -> None:

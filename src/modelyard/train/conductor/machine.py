@@ -9,14 +9,13 @@ nobody's work is thrown away for it.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from statistics import median
 from typing import NamedTuple
 
 from msgspec import structs
 
+from modelyard.train.conductor.deadlines import Deadlines
 from modelyard.train.conductor.messages import (
     Beat,
     Commit,
@@ -34,13 +33,12 @@ from modelyard.train.conductor.messages import (
     Vote,
 )
 
-#: Step times that the deadline of the next step is derived from.
-REMEMBERED_STEPS = 32
-#: A worker is late when its step takes longer than the median and this many times their spread.
-SPREADS = 8.0
-#: Pauses between messages of one worker that are remembered, and how many times the longest of
-#: them nothing may be heard: on a busy machine everybody is late, and nobody is dead.
-REMEMBERED_PAUSES, PAUSES = 256, 3.0
+#: Where nobody at all is heard, workers may be silent for so many stalls: to leave them behind would
+#: help nobody, and costs the step in flight.
+ALONE_STALLS = 10.0
+#: How many stalls training waits for somebody who was left behind and knows more steps than those
+#: who are there, before it goes back: they may only be slow.
+BACK_STALLS = 5.0
 #: Generations that may fail one after the other, with nobody lost, before the job is stopped.
 MOST_FAILURES = 5
 
@@ -284,8 +282,9 @@ class Machine:
     _members: tuple[str, ...] = ()
     _votes: dict[str, Vote] = field(default_factory=dict)
     _waiting_since: float | None = None
-    _busy: deque[float] = field(default_factory=lambda: deque(maxlen=REMEMBERED_STEPS))
-    _pauses: deque[float] = field(default_factory=lambda: deque(maxlen=REMEMBERED_PAUSES))
+    _deadlines: Deadlines = field(init=False)
+    #: steps that workers know who were left behind since the last commit and may come again
+    _absent: dict[str, int] = field(default_factory=dict)
     _failures: int = 0
     #: the step that was validated last, lest a repeated one be written twice
     _validated: int = -1
@@ -294,6 +293,7 @@ class Machine:
     def __post_init__(self) -> None:
         latest = max(self.progress.generation, self.settings.after_generation)
         self.progress = replace(self.progress, generation=latest)
+        self._deadlines = Deadlines(self.settings.silence_seconds, self.settings.stall_seconds)
 
     @property
     def members(self) -> tuple[str, ...]:
@@ -313,7 +313,7 @@ class Machine:
         worker = self._workers.get(event.worker)
         if worker is None:
             return []
-        self._pauses.append(now - worker.heard)
+        self._deadlines.heard(now - worker.heard)
         worker.heard = now
         message = event.message
         if isinstance(message, Leave):
@@ -337,6 +337,8 @@ class Machine:
 
     def _came(self, hello: Hello, now: float) -> Iterator[Instruction]:
         self._workers[hello.worker] = _Worker(self._judged(hello), heard=now, since=now)
+        if self._absent.pop(hello.worker, None) is not None:
+            self._deadlines.mistaken()
         yield Arrived(hello.worker)
         if self._waiting_since is None:
             self._waiting_since = now
@@ -372,6 +374,7 @@ class Machine:
     def _tick(self, now: float) -> Iterator[Instruction]:
         for name, why in list(self._silent(now)):
             yield Fence(name, why)
+            self._absent[name] = self._workers[name].hello.applied
             yield from self._lost(name, now, why)
         if not self._members:
             yield from self._gather(now, "workers have come")
@@ -380,10 +383,12 @@ class Machine:
 
     def _silent(self, now: float) -> Iterator[tuple[str, str]]:
         """Workers of whom nothing is heard, and members for whom all others wait beyond measure."""
-        limit = max(self.settings.silence_seconds, PAUSES * max(self._pauses, default=0.0))
-        for name, worker in self._workers.items():
-            silent = now - worker.heard
-            if silent > limit:
+        limit, alone = self._deadlines.silence, ALONE_STALLS * self.settings.stall_seconds
+        silences = {name: now - worker.heard for name, worker in self._workers.items()}
+        heard = {name for name, silent in silences.items() if silent <= limit}
+        for name, silent in silences.items():
+            # Where nobody at all is heard, the machine is busy, or this side of it.
+            if name not in heard and (heard or silent > max(limit, alone)):
                 yield name, f"nothing was heard of it for {silent:.1f} s"
         late = [name for name in self._members if self._late(self._workers[name], now)]
         if 0 < len(late) < len(self._members):
@@ -392,12 +397,9 @@ class Machine:
                 yield name, f"its step takes {took:.1f} s, and all others wait for it"
 
     def _late(self, worker: _Worker, now: float) -> bool:
-        if worker.phase is not Phase.COMPUTING or len(self._busy) < REMEMBERED_STEPS // 4:
-            return False
-        usual = median(self._busy)
-        spread = median(abs(took - usual) for took in self._busy)
-        limit = usual + SPREADS * max(spread, usual / SPREADS) + self.settings.stall_seconds
-        return now - worker.since > limit
+        members = len(self._members)
+        limit = self._deadlines.step(-(-self.settings.batch_of(members) // members))
+        return worker.phase is Phase.COMPUTING and limit is not None and now - worker.since > limit
 
     def _stuck(self, now: float) -> bool:
         """Somebody reported trouble and nobody was lost."""
@@ -416,7 +418,12 @@ class Machine:
             return
         first = self.progress.generation <= self.settings.after_generation
         patience = self.settings.patience_seconds if first else self.settings.stall_seconds
-        if now - self._waiting_since < patience and ready < self.settings.most:
+        waited = now - self._waiting_since
+        if waited < patience and ready < self.settings.most:
+            return
+        best = max(worker.hello.applied for worker in self._workers.values())
+        missed = best < max(self._absent.values(), default=best)
+        if missed and waited < BACK_STALLS * self.settings.stall_seconds:
             return
         yield from self._regroup(now, why, back=True)
 
@@ -506,7 +513,10 @@ class Machine:
         self.progress = self.progress.after_commit(
             step=step, start=start, stop=stop, generation=generation
         )
-        self._busy.extend(vote.busy_seconds for vote in votes)
+        for vote in votes:
+            self._deadlines.worked(vote.busy_seconds, vote.samples)
+        self._deadlines.committed()
+        self._absent.clear()
         self._votes.clear()
         self._failures = 0
         for name in self._members:
