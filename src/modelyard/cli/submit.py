@@ -24,12 +24,17 @@ if TYPE_CHECKING:
 @click.option(
     "--wait", is_flag=True, help="Stay until it is over; exit code 4 unless it succeeded."
 )
+@click.option("--no-check", is_flag=True, help="Submit it without looking for mistakes here.")
 @output_option
-def submit(job_file: Path, yes: bool, dry_run: bool, wait: bool, output: str) -> None:
+def submit(
+    job_file: Path, yes: bool, dry_run: bool, wait: bool, no_check: bool, output: str
+) -> None:
     """Submit a job file. It is acknowledged only when it can no longer be lost.
 
     In a terminal it prints the plan first (where, when it starts and ends, what it costs, whom it
-    delays) and asks.
+    delays) and asks. Where the extra 'train' is installed, mistakes of a training job are told
+    before that: data that is missing, options that its model does not have, ways to train that do
+    not go together.
 
     \b
     Examples:
@@ -40,6 +45,8 @@ def submit(job_file: Path, yes: bool, dry_run: bool, wait: bool, output: str) ->
     """
     from modelyard.control.client import Client
 
+    if not no_check:
+        _check(job_file)
     client = Client()
     if dry_run and output == "json":
         print_json(client.outlook(job_file))
@@ -68,3 +75,19 @@ def submit(job_file: Path, yes: bool, dry_run: bool, wait: bool, output: str) ->
 def _print_plan(client: Client, job_file: Path) -> None:
     for line in plan_lines(client.outlook(job_file)):
         click.echo(line)
+
+
+def _check(job_file: Path) -> None:
+    """Mistakes of a training job, where training is installed; the yard finds all others."""
+    from importlib.util import find_spec
+
+    from modelyard.spec.job import JobSpec
+    from modelyard.spec.salvage import salvaged
+    from modelyard.spec.source import read_document
+
+    job, _ = salvaged(read_document(job_file), JobSpec)
+    trains = job is not None and job.command is None and job.train is not None
+    if trains and find_spec("torch") is not None and find_spec("msgspec") is not None:
+        from modelyard.train.job_check import check_file
+
+        check_file(job_file, workers=lambda job: job.devices.min)

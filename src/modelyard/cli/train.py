@@ -76,14 +76,11 @@ def train(
       yard train examples/train.yaml --steps 50 -o json
       yard train examples/train.yaml --events events.jsonl
     """
-    from modelyard.spec.job import read_job
-
-    job = read_job(job_file)
-    if steps is not None:
-        job = job.model_copy(update={"steps": steps})
     need_torch()
+    from modelyard.train.job_check import check_file
+
+    job = check_file(job_file, workers=lambda job: workers or _usual_workers(job), steps=steps)
     count = workers or _usual_workers(job)
-    _check(job, job_file.parent, count)
     folder = out or job_file.parent / f"{job.name}-run"
     means = _means(job, job_file.parent, count, threads)
     began = time.monotonic()
@@ -184,17 +181,6 @@ def _usual_workers(job: JobSpec) -> int:
     """As many whole replicas as there are devices for, but at least one."""
     places = _places(job)
     return max(min(job.devices.max, os.cpu_count() or 1) // places, 1) * places
-
-
-def _check(job: JobSpec, folder: Path, workers: int) -> None:
-    if job.script is not None:
-        from modelyard.train import script_job
-
-        script_job.check(job, folder)
-    else:
-        from modelyard.train.job_check import check
-
-        check(job, folder, workers=workers)
 
 
 def _supervisor(

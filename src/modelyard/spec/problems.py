@@ -47,7 +47,7 @@ def validate(document: Document, model: type[Model]) -> Model:
         checked = model.model_validate(document.data)
     except ValidationError as error:
         details = error.errors(include_url=False)
-        problems = [item for detail in details for item in _problems(document, model, detail)]
+        problems = [item for detail in details for item in problems_of(document, model, detail)]
         raise problems_error(document.source, [*document.problems, *problems]) from error
     if document.problems:
         raise problems_error(document.source, document.problems)
@@ -67,9 +67,10 @@ def _not_a_mapping(document: Document, model: type[BaseModel]) -> Problem:
     return _problem(document, (), what, fix)
 
 
-def _problems(
+def problems_of(
     document: Document, model: type[BaseModel], detail: ErrorDetails
 ) -> Iterator[Problem]:
+    """What people are told of something that pydantic found."""
     path = tuple(detail["loc"])
     context = detail.get("ctx", {})
     cause = context.get("error")
@@ -80,7 +81,7 @@ def _problems(
         # A parser quotes the value; the key in front says which of several like it is meant.
         yield _problem(document, path, f"{_spoken(path)}: {cause.message}", cause.fix)
     elif detail["type"] == "extra_forbidden":
-        owner = _model_at(model, path[:-1])
+        owner = model_at(model, path[:-1])
         yield _unknown_key(document, path, written_fields(owner) if owner is not None else ())
     elif path[-1:] == (_KEY_MARK,):
         yield _unknown_key(document, path[:-1], re.findall(r"'(\w+)'", context["expected"]))
@@ -111,7 +112,7 @@ def _unknown_key(document: Document, path: ValuePath, options: Iterable[str]) ->
     return Problem(what, fix, document.source, place.key_line, place.key_column)
 
 
-def _model_at(model: type[BaseModel], path: ValuePath) -> type[BaseModel] | None:
+def model_at(model: type[BaseModel], path: ValuePath) -> type[BaseModel] | None:
     """The model of the value at `path`; positions in lists do not change it."""
     owner: type[BaseModel] | None = model
     for step in path:
@@ -129,7 +130,7 @@ def _model_in(annotation: Any) -> type[BaseModel] | None:
 
 
 def _purpose(model: type[BaseModel], path: ValuePath) -> str:
-    owner = _model_at(model, path[:-1])
+    owner = model_at(model, path[:-1])
     field = written_fields(owner).get(str(path[-1])) if owner is not None else None
     return f" ({field.description})" if field is not None and field.description else ""
 

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
 
 from modelyard.errors import InputError, Problem, one_of
 from modelyard.spec.job import JobSpec
+from modelyard.spec.salvage import salvaged
+from modelyard.spec.source import Document, ValuePath, problems_error, read_document
 from modelyard.spec.training import Arithmetic, TrainSpec
+from modelyard.train import script_job
 from modelyard.train.asynchronous.pace import pace
 from modelyard.train.data.sources import JobData
 from modelyard.train.job import asynchronous, together
@@ -19,7 +24,13 @@ from modelyard.train.models.batches import unpadded
 from modelyard.train.models.bert import Bert
 from modelyard.train.models.hugging_face import HuggingFace, Objective
 from modelyard.train.models.multitask import MultiTask, TaskKind
-from modelyard.train.models.registry import HIDDEN_MARKOV, shape_of
+from modelyard.train.models.registry import (
+    HIDDEN_MARKOV,
+    VOCABULARY,
+    build,
+    named_in,
+    shape_of,
+)
 from modelyard.train.optimise.choose import OptimiserSettings, optimizer_for
 from modelyard.train.replica.divide import check_division
 from modelyard.train.replica.places import division_of, replicas_of
@@ -28,33 +39,95 @@ from modelyard.train.validation import held_out
 
 #: ways that sum over all members without leaving anything out
 SUMMING = ("all-reduce", "servers")
+#: to look at a model's other options while its data, which says how many tokens it has, is missing
+ANY_VOCABULARY = 1_024
+
+
+class Found(NamedTuple):
+    """Something wrong, and where in the job's file it was written."""
+
+    path: ValuePath
+    problem: Problem
+
+
+def check_file(
+    path: Path, *, workers: Callable[[JobSpec], int], steps: int | None = None
+) -> JobSpec:
+    """The job of a file; one `InputError` with all that can be known before a worker starts.
+
+    `workers` says how many there will be, `steps` replaces those of the file.
+    """
+    document = read_document(path)
+    job, problems = salvaged(document, JobSpec)
+    if job is not None:
+        if steps is not None:
+            job = job.model_copy(update={"steps": steps})
+        found = mistakes(job, path.parent, workers=workers(job))
+        problems += tuple(_placed(document, one) for one in found)
+    if job is None or problems:
+        raise problems_error(document.source, dict.fromkeys(problems))
+    return job
 
 
 def check(job: JobSpec, folder: Path, *, workers: int | None = None) -> None:
     """One `InputError` with everything that is wrong with a job; paths are below `folder`."""
-    problems: list[Problem] = []
-    found: list[tuple[TrainSpec, JobData]] = []
-    _gather(problems, lambda: found.append(prepared(job, folder)))
-    if job.train is not None:
-        train = job.train
-        _gather(problems, lambda: _together(train))
-        _gather(problems, lambda: schedule_of(train, job.steps) if job.steps else None)
-        _gather(problems, lambda: _replicas(train, workers))
-    if job.batch is not None and workers is not None and job.batch < workers:
-        what = f"a batch of {job.batch} samples does not divide among {workers} workers"
-        problems.append(Problem(what, "write a larger 'batch', or use fewer workers"))
-    if found:
-        _gather(problems, lambda: held_out(*found[0], folder))
-        _gather(problems, lambda: _model(job, *found[0], folder, problems))
-    if problems:
+    if problems := [one.problem for one in mistakes(job, folder, workers=workers)]:
         raise InputError(f"{len(problems)} problems with '{job.name}'", problems=problems)
 
 
-def _gather(problems: list[Problem], call: Callable[[], object]) -> None:
+def mistakes(job: JobSpec, folder: Path, *, workers: int | None = None) -> list[Found]:
+    """Everything that is wrong with a job whose words are each right."""
+    if job.command is not None:
+        return []
+    if job.script is not None:
+        return _gathered(("script",), lambda: script_job.check(job, folder))
+    data: list[tuple[TrainSpec, JobData]] = []
+    found = _gathered(("train", "data"), lambda: data.append(prepared(job, folder)))
+    if (train := job.train) is not None:
+        found += _gathered(("train", "aggregate"), lambda: _together(train))
+        steps = job.steps
+        if steps:
+            found += _gathered(("train", "optimizer"), lambda: schedule_of(train, steps))
+        found += _gathered(("train", "parallel"), lambda: _replicas(train, workers))
+    if job.batch is not None and workers is not None and job.batch < workers:
+        what = f"a batch of {job.batch} samples does not divide among {workers} workers"
+        fix = "write a larger 'batch', or use fewer workers"
+        found.append(Found(("batch",), Problem(what, fix)))
+    if data:
+        found += _gathered(("train", "validate"), lambda: held_out(*data[0], folder))
+        found += _model(job, *data[0], folder)
+    elif job.model is not None and train is not None:
+        found += _gathered(("train", "model_options"), lambda: _unread(job, folder))
+    return found
+
+
+def _gathered(path: ValuePath, call: Callable[[], object]) -> list[Found]:
     try:
         call()
     except InputError as error:
-        problems.extend(error.problems)
+        return [Found(path, problem) for problem in error.problems]
+    return []
+
+
+def _placed(document: Document, found: Found) -> Problem:
+    """The problem with its line: that of a key which it quotes, if there is one."""
+    problem, path = found.problem, found.path
+    quoted = re.findall(r"'([\w.-]+)'", problem.what)
+    inner = [(*path, word) for word in quoted] + [(word,) for word in quoted]
+    path = next((one for one in inner if one in document.places), path)
+    place = document.place(path)
+    what = f"{problem.file}: {problem.what}" if problem.file else problem.what
+    return Problem(what, problem.fix, document.source, place.line, place.column)
+
+
+def _unread(job: JobSpec, folder: Path) -> None:
+    """The model's own options, where data that would say the rest cannot be read."""
+    assert job.model is not None
+    assert job.train is not None
+    given = job.train.model_options
+    if job.train.weights is None and job.model in VOCABULARY:
+        with torch.device("meta"):
+            build(named_in(job.model, folder), {"vocab": ANY_VOCABULARY, **given})
 
 
 def _replicas(train: TrainSpec, workers: int | None) -> None:
@@ -71,19 +144,26 @@ def _together(train: TrainSpec) -> None:
         together(train)
 
 
-def _model(
-    job: JobSpec, train: TrainSpec, data: JobData, folder: Path, problems: list[Problem]
-) -> None:
+def _model(job: JobSpec, train: TrainSpec, data: JobData, folder: Path) -> list[Found]:
     """The model is built without memory for its weights, and its samples are looked at."""
+    made: list[torch.nn.Module] = []
+    options = ("train", "model_options")
     with torch.device("meta"):
-        model = model_of(job, data, folder)
-    found = [*_tokens(model, data), *_tasks(model, data), *_counted(job, train, data)]
-    _gather(found, lambda: check_division(model, division_of(train.parallel)))
+        found = _gathered(options, lambda: made.append(model_of(job, data, folder)))
+    if found:
+        return found
+    model = made[0]
+    found += [Found(("train", "sequence"), one) for one in _tokens(model, data)]
+    found += [Found(("train", "data"), one) for one in _tasks(model, data)]
+    found += [Found(("train",), one) for one in _counted(job, train, data)]
+    division = division_of(train.parallel)
+    found += _gathered(("train", "parallel"), lambda: check_division(model, division))
     if any(True for _ in model.parameters()):
-        _gather(found, lambda: optimizer_for(model, OptimiserSettings(name=train.optimizer.name)))
+        settings = OptimiserSettings(name=train.optimizer.name)
+        found += _gathered(("train", "optimizer"), lambda: optimizer_for(model, settings))
     if not found:
-        _gather(found, lambda: _first_sample(model, train, data))
-    problems.extend(found)
+        found += _gathered(("train", "data"), lambda: _first_sample(model, train, data))
+    return found
 
 
 def _first_sample(model: torch.nn.Module, train: TrainSpec, data: JobData) -> None:

@@ -1,6 +1,7 @@
 """Loss on samples that nobody trains on, found by all members together while training goes on.
 
-Every so many steps, before the step, and after the last one. It is always the same samples, so
+Every so many steps, before the step, and after the last one; before the first one where a job
+begins with weights, so that one can see what it adds to them. It is always the same samples, so
 that losses of different steps can be compared, and a run that is resumed tells what it would have
 told. Dropout is off, and nothing is remembered of the passes.
 """
@@ -67,7 +68,9 @@ class Validation:
     def before(self, step: Step) -> None:
         """Validate what the step begins with, if it is time for that."""
         wanted = self._train.validation
-        if wanted is not None and step.number > 0 and step.number % wanted.every == 0:
+        if wanted is None or step.number % wanted.every:
+            return
+        if step.number or self._train.weights is not None:
             self._validate(step)
 
     def after(self, step: Step) -> None:

@@ -33,8 +33,8 @@ from modelyard.train.conductor.messages import (
     Vote,
 )
 
-#: Where nobody at all is heard, workers may be silent for so many stalls: to leave them behind would
-#: help nobody, and costs the step in flight.
+#: Where nobody at all is heard, workers may be silent for so many stalls: to leave them behind
+#: would help nobody, and costs the step in flight.
 ALONE_STALLS = 10.0
 #: How many stalls training waits for somebody who was left behind and knows more steps than those
 #: who are there, before it goes back: they may only be slow.

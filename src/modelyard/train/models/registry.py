@@ -16,9 +16,10 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Protocol, TypeVar
@@ -26,7 +27,7 @@ from typing import Protocol, TypeVar
 import torch
 from torch import nn
 
-from modelyard.errors import InputError, Problem, UnknownName
+from modelyard.errors import InputError, Problem, UnknownName, one_of, suggest
 from modelyard.spec.model import Model, ModelKind
 from modelyard.spec.model_source import load_model, plain_model
 from modelyard.spec.traits import RelativeTables, Traits
@@ -104,8 +105,7 @@ def shape_of(module: nn.Module) -> Model | None:
 
 def _shaped(model: Model, given: Config) -> nn.Module:
     options, unknown = _split(given)
-    if unknown:
-        raise UnknownName("option of a model", next(iter(unknown)), OPTION_NAMES)
+    _refuse(unknown, OPTION_NAMES)
     if model.traits.rotary_base:
         options.setdefault("rope_theta", model.traits.rotary_base)
     made: dict[ModelKind, Callable[..., nn.Module]] = {
@@ -198,14 +198,44 @@ def _keywords(factory: Callable[..., nn.Module]) -> Callable[[Config], nn.Module
 
 def _called(factory: Callable[..., _Made], given: Config) -> _Made:
     """A factory of ours with keywords that somebody wrote."""
+    known = {
+        name: one
+        for name, one in inspect.signature(factory).parameters.items()
+        if name not in _NOT_WRITTEN
+    }
+    unknown = [name for name in given if name not in known and name not in _NOT_WRITTEN]
+    meant = {suggest(name, known) for name in unknown}
+    missing = [
+        Problem(f"the model's '{name}' is missing", f"write '{name}: …' in 'model_options'")
+        for name, one in known.items()
+        if one.default is one.empty and name not in given and name not in meant
+    ]
+    _refuse(unknown, (*known, *(OPTION_NAMES if factory is plain_model else ())), missing)
     try:
         return factory(**given)
     except TypeError as error:
         text = str(error).partition("() ")[2] or str(error)
-        fix = "write numbers that the model has, as 'yard models' and the guide to training say"
-        raise InputError(f"the model's config is wrong: {text}", fix=fix) from error
+        fix = "write numbers as 'yard models' and the guide to training say"
+        raise InputError(f"the model's options are wrong: {text}", fix=fix) from error
 
 
+def _refuse(unknown: Iterable[str], known: Iterable[str], others: Iterable[Problem] = ()) -> None:
+    """`InputError` with all options that a model does not have, and those that were meant."""
+    names = tuple(known)
+    problems = [
+        problem
+        for name in unknown
+        for problem in UnknownName("option of the model", name, names).problems
+    ]
+    problems = [
+        one if one.fix else replace(one, fix=f"use {one_of(names)}") for one in (*problems, *others)
+    ]
+    if problems:
+        raise InputError(f"{len(problems)} problems with the model's options", problems=problems)
+
+
+#: keywords of factories that are not for people
+_NOT_WRITTEN = frozenset(("kind", "name", "args", "kwargs", "self"))
 _WITHOUT_OPTIONS = frozenset(("context-mlp", "word2vec", "hidden-markov", "multitask"))
 #: models that are described by numbers, of which the data can give one: the vocabulary
 VOCABULARY = frozenset(("gpt", "bert", "t5", "context-mlp", "word2vec", "hidden-markov"))
