@@ -61,6 +61,7 @@ CALLS = (
     Made("GET", "/v1/doctor"),
     Made("GET", "/v1/audit", query="after=0&most=10"),
     Made("GET", "/v1/history", query="from=1000000000.5&most=5&points=3"),
+    Made("GET", "/v1/workload", query="from=1000000000"),
     Made("GET", "/v1/forecast", query="wait=10000"),
     Made("POST", "/v1/forecast", SLEEPER, "file=job.yaml"),
     Made("POST", "/v1/tokens", b'{"user": "ann", "tenant": "red", "role": "viewer"}'),

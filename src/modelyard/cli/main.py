@@ -94,6 +94,9 @@ VERBS: Mapping[str, Verb] = {
     "sweep": Verb(
         "modelyard.cli.sweep:sweep", "Play a workload over policies, clusters and loads."
     ),
+    "whatif": Verb(
+        "modelyard.cli.whatif:whatif", "Replay the yard's history under another policy or cluster."
+    ),
     "policies": Verb("modelyard.cli.policies:policies", "List the scheduling policies."),
     "generate": Verb("modelyard.cli.generate:generate", "Write a synthetic workload."),
     "train": Verb("modelyard.cli.train:train", "Train a job on this machine, elastically."),

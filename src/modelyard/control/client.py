@@ -149,6 +149,12 @@ class Client:
             query["to"] = repr(until)
         return self._object("GET", "/v1/history", query=query)
 
+    def workload(self, *, since: float | None = None, until: float | None = None) -> dict[str, Any]:
+        """The jobs of a stretch of time, for the simulator to play again; of a day by default."""
+        query = {"from": since, "to": until}
+        said = {name: repr(value) for name, value in query.items() if value is not None}
+        return self._object("GET", "/v1/workload", query=said)
+
     def log(
         self, job: str, *, role: str = "", start: int = 0, attempt: int | None = None
     ) -> tuple[bytes, int]:

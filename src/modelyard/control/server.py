@@ -169,7 +169,7 @@ class YardServer:
             yard=Yard(self._store, self.leading, self._feed, self._backups),
             tenants=Tenants(self._store, self.leading, self.tenancy),
             inside=Inside(self._database, self.leading, self._engine),
-            past=Past(self._store, self.leading),
+            past=Past(self._store, self.leading, lambda: self._scheduler, self._recipes.run),
             future=Future(forecasts, self.leading, self.settings.cluster),
         )
         parts = Parts(calls=calls, run=self._recipes.run, secret=yard_secret(self.settings.folder))

@@ -274,6 +274,16 @@ def _of_time(past: Past, future: Future) -> list[Operation]:
         ),
         Operation(
             method="GET",
+            path="/v1/workload",
+            answer=past.workload,
+            gives=time_answers.WorkloadShape,
+            query=(
+                Query("from", Kind.REAL, "seconds since 1970; a day before `to` when left out"),
+                Query("to", Kind.REAL, "seconds since 1970; now when left out"),
+            ),
+        ),
+        Operation(
+            method="GET",
             path="/v1/forecast",
             answer=future.forecast,
             gives=time_answers.ForecastShape,
@@ -301,7 +311,7 @@ def described() -> dict[str, Any]:
         yard=Yard(*[nobody] * 3),
         tenants=Tenants(*[nobody] * 3),
         inside=Inside(*[nobody] * 3),
-        past=Past(*[nobody] * 2),
+        past=Past(*[nobody] * 4),
         future=Future(*[nobody] * 3),
     )
     return description(operations(calls))

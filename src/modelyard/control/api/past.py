@@ -2,21 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import cast
 
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import JSONResponse, Response
 
 from modelyard.control.api.calls import Call
+from modelyard.control.api.time_answers import (
+    ClusterNodeShape,
+    RecordedShape,
+    TenantRightsShape,
+    WorkloadShape,
+)
+from modelyard.control.deciding import Scheduler
 from modelyard.control.history import History, Span, as_seen, curves, fold, uses
-from modelyard.control.leading import Leading
+from modelyard.control.leading import Leading, NotNow
 from modelyard.control.store import past
 from modelyard.control.store.past import Known
 from modelyard.control.store.store import Store
+from modelyard.control.workload import recorded
 from modelyard.errors import InputError
 
 #: what is shown when nobody says since when
 USUAL_SECONDS = 3600.0
+USUAL_DAY = 86_400.0
+#: Jobs that are played again at most.
+MOST_JOBS = 20_000
 #: Spans in one answer, and points of a curve: more than a screen can show.
 MOST_SPANS, MOST_POINTS = 20_000, 2_000
 USUAL_SPANS, USUAL_POINTS = 2_000, 240
@@ -30,6 +44,50 @@ class Past:
 
     store: Store
     leading: Leading
+    scheduler: Callable[[], Scheduler | None]
+    run: Callable[[str], Path]
+
+    async def workload(self, call: Call) -> Response:
+        """GET: the jobs that came `from` a moment `to` another, for the simulator to play again.
+
+        With what they really took where they are over, and the yard's own cluster, tenants and
+        policy. Who is no admin gets the jobs of their tenant.
+        """
+        until = call.moment("to", self.leading.now)
+        since = call.moment("from", until - USUAL_DAY)
+        return JSONResponse(await run_in_threadpool(self._workload, call, since, until))
+
+    def _workload(self, call: Call, since: float, until: float) -> WorkloadShape:
+        scheduler = self.scheduler()
+        if scheduler is None:
+            raise NotNow("this server does not lead at the moment", fix="try again in a moment")
+        scope = call.caller.scope
+        kept = past.submitted_between(
+            self.store.database, since, until, tenant=scope, most=MOST_JOBS + 1
+        )
+        if len(kept) > MOST_JOBS:
+            what = f"more than {MOST_JOBS:,} jobs came in that time"
+            raise InputError(what, fix="ask for less time with 'from' and 'to'")
+        jobs, notes = recorded(kept, self.run, self.leading.now)
+        if scope is not None:
+            notes.append("only jobs of your tenant: what others did is not in it")
+        cluster, tenants = scheduler.cluster, scheduler.tenants
+        return {
+            "since": since,
+            "until": until,
+            "jobs": [cast("RecordedShape", asdict(job)) for job in jobs],
+            "notes": notes,
+            "cluster": cluster.name,
+            "nodes": [cast("ClusterNodeShape", asdict(node)) for node in cluster.nodes],
+            "level_bandwidth": list(cluster.level_bandwidth),
+            "tenants": [
+                cast("TenantRightsShape", asdict(one))
+                for one in tenants.values()
+                if call.caller.may_see(one.name)
+            ],
+            "policy": scheduler.policy.name,
+            "restart_seconds": scheduler.restart_seconds,
+        }
 
     async def history(self, call: Call) -> Response:
         """GET: spans of jobs, uses of devices and curves `from` a moment `to` another.

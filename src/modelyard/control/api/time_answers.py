@@ -137,3 +137,66 @@ class OutlookShape(TypedDict):
     delays: Annotated[list[DelayShape], Field(description="who would end later, the most first")]
     delayed: Annotated[int, Field(description="how many would, of those to be seen")]
     delayed_others: Annotated[int, Field(description="how many of other tenants")]
+
+
+@CLOSED
+class RecordedShape(TypedDict):
+    """A job as it was, in the words of the simulator's plain format."""
+
+    id: str
+    submitted: float
+    devices: Annotated[int, Field(description="that it asks for")]
+    duration: Annotated[float, Field(description="seconds that it takes with them")]
+    tenant: str
+    priority: int
+    exclusive: bool
+    min_devices: int
+    max_devices: int
+    model: str
+    kinds: list[str]
+    serial: Annotated[float | None, Field(description="Amdahl's share, if it can be resized")]
+    crossing: float | None
+    start_seconds: Annotated[float, Field(description="what a start costs")]
+    measured: Annotated[bool, Field(description="whether the duration is; believed otherwise")]
+    completion_seconds: Annotated[
+        float | None, Field(description="from its submission to its good end, as it was")
+    ]
+
+
+@CLOSED
+class ClusterNodeShape(TypedDict):
+    """A node as policies see it."""
+
+    name: str
+    kind: str
+    devices: int
+    path: list[str]
+    inner_bandwidth: float
+    outer_bandwidth: float
+
+
+@CLOSED
+class TenantRightsShape(TypedDict):
+    """A tenant's rights in devices."""
+
+    name: str
+    guaranteed: int
+    maximum: int | None
+    weight: float
+    band: int
+
+
+@CLOSED
+class WorkloadShape(TypedDict):
+    """Jobs of a stretch of time and the world in which they ran."""
+
+    since: float
+    until: float
+    jobs: list[RecordedShape]
+    notes: Annotated[list[str], Field(description="what is assumed, or left out")]
+    cluster: str
+    nodes: list[ClusterNodeShape]
+    level_bandwidth: list[float]
+    tenants: list[TenantRightsShape]
+    policy: str
+    restart_seconds: Annotated[float, Field(description="what the policy takes a start to cost")]

@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Engine, Row, Select, func, or_, select
 
 from modelyard.control.lifecycle.machine import Entry
-from modelyard.control.store.store import line_of
+from modelyard.control.store.store import Kept, kept_of, line_of
 from modelyard.control.store.tables import entries, jobs
 
 #: Entries that are in memory at once while a long log is read.
@@ -31,6 +31,17 @@ def jobs_between(database: Engine, since: float, until: float) -> dict[str, Know
     columns = jobs.c.id, jobs.c.name, jobs.c.tenant, jobs.c.submitted
     asked = select(*columns).where(jobs.c.submitted < until, _not_over_by(since))
     return {row.id: Known(*row) for row in _read(database, asked)}
+
+
+def submitted_between(
+    database: Engine, since: float, until: float, *, tenant: str | None = None, most: int
+) -> list[Kept]:
+    """Jobs that came in that time, the oldest first."""
+    asked = select(jobs).where(jobs.c.submitted >= since, jobs.c.submitted < until)
+    if tenant is not None:
+        asked = asked.where(jobs.c.tenant == tenant)
+    rows = _read(database, asked.order_by(jobs.c.submitted, jobs.c.id).limit(most))
+    return [kept_of(row) for row in rows]
 
 
 def opening(database: Engine, since: float) -> list[Entry]:

@@ -75,7 +75,7 @@ class Store:
     def job(self, name: str) -> Kept | None:
         """One job, over or not."""
         found = self._read(select(jobs).where(jobs.c.id == name))
-        return _kept(found[0]) if found else None
+        return kept_of(found[0]) if found else None
 
     def find(self, prefix: str, *, tenant: str | None = None, most: int = 10) -> list[Kept]:
         """Jobs whose id begins so, or whose name is exactly that; the newest first."""
@@ -85,7 +85,7 @@ class Store:
         if tenant is not None:
             asked = asked.where(jobs.c.tenant == tenant)
         asked = asked.order_by(jobs.c.submitted.desc()).limit(most)
-        return [_kept(row) for row in self._read(asked)]
+        return [kept_of(row) for row in self._read(asked)]
 
     def page(
         self,
@@ -102,7 +102,7 @@ class Store:
         if tenant is not None:
             asked = asked.where(jobs.c.tenant == tenant)
         asked = asked.order_by(jobs.c.submitted.desc(), jobs.c.id.desc()).limit(most).offset(skip)
-        return [_kept(row) for row in self._read(asked)]
+        return [kept_of(row) for row in self._read(asked)]
 
     def counts(self, *, tenant: str | None = None) -> dict[State, int]:
         """How many jobs are in each state."""
@@ -184,7 +184,8 @@ def _put(
     connection.execute(insert.on_conflict_do_update(index_elements=[key], set_=kept), list(rows))
 
 
-def _kept(row: Row[*tuple[Any, ...]]) -> Kept:
+def kept_of(row: Row[*tuple[Any, ...]]) -> Kept:
+    """A row of the table of jobs."""
     return Kept(job_of(row.record), row.spec, row.ended)
 
 
