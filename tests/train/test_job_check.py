@@ -77,5 +77,5 @@ def test_submit_tells_them_before_it_asks_the_yard(
     path = tmp_path / "wrong.yaml"
     path.write_text(WRONG)
     done = CliRunner().invoke(yard, ["submit", str(path)])
-    assert isinstance(done.exception, InputError)
-    assert "did you mean 'layers'?" in str(done.exception)
+    assert done.exit_code == 2
+    assert "did you mean 'layers'?" in done.output
