@@ -42,10 +42,10 @@ FEWEST_WORLDS = 5
 HORIZON_SECONDS = 30 * 86_400.0
 #: The first look ahead; each further one is twice as far.
 FIRST_LOOK_SECONDS = 600.0
-#: From the moment in which a job is given devices until it works: processes, and for training jobs
-#: torch. Measured by benchmarks/fidelity.py.
+#: From the moment in which a job is given devices until it works, on a machine with other things to
+#: do: processes, and for training jobs torch.
 COMMAND_START_SECONDS, TRAINING_START_SECONDS = 0.5, 6.0
-#: What a change of size costs a training job that goes on meanwhile; measured there too.
+#: What a change of size costs a training job that goes on meanwhile: about a step.
 RESIZE_SECONDS = 1.0
 
 
