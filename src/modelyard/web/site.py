@@ -39,7 +39,7 @@ from modelyard.web.live import (
     Pulse,
     block,
 )
-from modelyard.web.picture import Camera
+from modelyard.web.picture import Camera, Picture
 from modelyard.web.session import Sessions
 from modelyard.web.static_files import StaticFiles, static_files
 from modelyard.web.words import FILTERS
@@ -51,6 +51,7 @@ Messages = Callable[[Call, str], Awaitable[Sequence[Message]]]
 
 THEMES = ("light", "dark")
 THEME_COOKIE = "yard_theme"
+#: What only time changes, such as a bar of progress, is rendered anew so often.
 SLOWLY_SECONDS = 5.0
 #: of pages that are looked at in so many different ways the blocks are kept for who comes next
 MOST_KEPT = 256
@@ -103,6 +104,9 @@ class Site:
             return await self.shown(call, f"{folder}/page.html", await context(call))
 
         async def follow(call: Call) -> Response:
+            # What would be refused as a page is refused as a stream of it.
+            picture = await self.camera.picture()
+            await self._rendered(call, folder, context, tuple(live), _moment(picture))
             return StreamingResponse(
                 self._told(call, folder, context, tuple(live), messages),
                 media_type="text/event-stream",
@@ -214,9 +218,7 @@ class Site:
                 return
             news: list[Message] = []
             try:
-                # What only time changes, such as a bar of progress, is looked at now and then.
-                moment = (picture.number, int(picture.at / SLOWLY_SECONDS))
-                rendered = await self._rendered(call, folder, context, live, moment)
+                rendered = await self._rendered(call, folder, context, live, _moment(picture))
                 news += [block(*one) for one in rendered.items() if had.get(one[0]) != one[1]]
                 had = rendered
                 news += await messages(call, cursor)
@@ -289,6 +291,11 @@ async def form(call: Call) -> dict[str, str]:
     """The fields of a form."""
     text = (await call.body()).decode("utf-8", errors="replace")
     return dict(parse_qsl(text, keep_blank_values=True, max_num_fields=100))
+
+
+def _moment(picture: Picture) -> object:
+    """The same for pictures on which nothing has changed that anybody would notice."""
+    return picture.number, int(picture.at / SLOWLY_SECONDS)
 
 
 def _as_json(_: Request, __: Caller | None, failure: Failure) -> Response:
