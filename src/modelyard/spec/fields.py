@@ -44,16 +44,7 @@ Name = Annotated[StrictStr, BeforeValidator(_name), Field(min_length=1, max_leng
 Text = Annotated[StrictStr, Field(min_length=1)]
 WholeNumber = StrictInt
 Flag = StrictBool
-
-#: YAML 1.1 takes `5e-5` for text, because it has no point; everybody means a number.
-_POWER_OF_TEN = re.compile(r"[-+]?[0-9]+[eE][-+]?[0-9]+")
-
-
-def _number(value: object) -> object:
-    return float(value) if isinstance(value, str) and _POWER_OF_TEN.fullmatch(value) else value
-
-
-Number = Annotated[StrictFloat, BeforeValidator(_number, json_schema_input_type=float)]
+Number = StrictFloat
 
 # Amounts as `units` reads them, all above zero. The limit stands before the parser because a
 # schema describes what is written, where it would mean nothing beside text.
