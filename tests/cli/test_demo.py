@@ -40,7 +40,7 @@ from modelyard.cli.demo_story import ServerKill, WorkerKill
 from modelyard.cli.demo_summary import next_steps, summary_lines
 from modelyard.cli.demo_watch import Seen, Spell, timeline
 from modelyard.cli.demo_words import asked_words, event_words, first_reason, first_words
-from modelyard.cli.demo_yard import DemoYard
+from modelyard.cli.demo_yard import DemoYard, pids
 from modelyard.cli.main import yard
 from modelyard.cli.scenario import tenant_views
 from modelyard.errors import InputError, YardError
@@ -340,12 +340,11 @@ def test_the_end_of_a_yard_leaves_no_process(live: DemoYard) -> None:
     live.start()
     job = live.client.submit_text("name: long\ndevices: 1\ncommand: [sleep, '600']\n")["id"]
     until = time.monotonic() + 60.0
-    while not live.tasks():
+    # A task is there before its process is.
+    while not (found := pids(live.tasks())):
         assert time.monotonic() < until, live.client.events(job)
         time.sleep(0.02)
-    [task] = live.tasks()
-    assert task.pid is not None
-    program = psutil.Process(task.pid)
+    program = psutil.Process(found.pop())
     live.end()
     assert not program.is_running()
     assert processes_of(live.folder) == []
