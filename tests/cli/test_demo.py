@@ -273,7 +273,7 @@ def test_the_last_page_says_what_was_measured() -> None:
     worse = summed_up(mean_jct_seconds=22.0, fifo_real=True)
     text = "\n".join(summary_lines(worse))
     assert "(run for real): 10% later" in text
-    assert "note      other programs" in text
+    assert "note      yard did not win here" in text
     assert "and 19.0 s for FIFO, 5% off" in text
 
 

@@ -63,7 +63,7 @@ def _verdict(found: Summary) -> list[str]:
         why = "FIFO lets the long job have both slots to its end, and everybody waits for it"
         lines.append(f"why       {why}")
     else:
-        why = "other programs slowed these jobs down: compare what the simulator says of both"
+        why = "yard did not win here; the check says how far the simulated figures can be trusted"
         lines.append(f"note      {why}")
     if (worker := found.worker_kill) is not None:
         lines.append(
