@@ -29,6 +29,9 @@ ValuePath = tuple[str | int, ...]
 _TOO_DEEP = f"nested deeper than {MOST_NESTING} levels"
 _TOO_DEEP_FIX = "look for an alias that contains itself, or for brackets that never close"
 
+#: Of a whole number: more than anything here is counted in, less than Python refuses to read.
+MOST_DIGITS = 100
+
 _STANDARD = "tag:yaml.org,2002:"
 _TRUE_WORDS = frozenset(("y", "yes", "true", "on"))
 _PLAIN_INTEGER = re.compile(r"[-+]?(0|[1-9][0-9_]*)")
@@ -236,6 +239,10 @@ class _Builder:
             case "bool":
                 return text.lower() in _TRUE_WORDS
             case "int" if _PLAIN_INTEGER.fullmatch(text):
+                if len(text) > MOST_DIGITS:
+                    what = f"a number of {len(text):,} digits"
+                    self._complain(what, "write a smaller one", node)
+                    return 0
                 return int(text.replace("_", ""))
             case "float" if _PLAIN_FLOAT.fullmatch(text):
                 return float(text.replace("_", ""))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import secrets
 from dataclasses import dataclass
 from enum import StrEnum
@@ -13,6 +14,8 @@ from modelyard.control.store.tables import audit, tokens
 
 PREFIX = "yard_"
 HINT_LETTERS = len(PREFIX) + 4
+#: longer than a hint: a token, or the most of one
+_TOKEN = re.compile(rf"{PREFIX}[A-Za-z0-9_-]{{5,}}")
 
 
 class Role(StrEnum):
@@ -103,6 +106,11 @@ def revoke(database: Engine, hint: str) -> int:
         return gone.rowcount
 
 
+def redacted(text: str) -> str:
+    """A text without tokens: people write them where they do not belong, also parts of them."""
+    return _TOKEN.sub(lambda found: f"{found[0][:HINT_LETTERS]}…", text)
+
+
 def note_call(
     database: Engine, *, at: float, caller: Caller | None, call: str, status: int, detail: str = ""
 ) -> None:
@@ -113,9 +121,9 @@ def note_call(
                 at=at,
                 user=caller.user if caller else "",
                 tenant=caller.tenant if caller else "",
-                call=call[:400],
+                call=redacted(call)[:400],
                 status=status,
-                detail=detail[:2_000],
+                detail=redacted(detail)[:2_000],
             )
         )
 
