@@ -33,7 +33,7 @@ import yaml
 
 from disturbed_job import Used
 from modelyard.train.conductor.journal import BackLine, CommitLine, JournalReader
-from modelyard.train.conductor.machine import Settings
+from modelyard.train.conductor.progress import Settings
 from modelyard.train.data.tokens import TokenSamples
 from modelyard.train.order import samples
 from modelyard.train.post import Post

@@ -25,7 +25,7 @@ from statistics import median
 import msgspec
 
 from links_job import Post, Seen
-from modelyard.train.conductor.machine import Settings
+from modelyard.train.conductor.progress import Settings
 from modelyard.train.conductor.server import SETTINGS_FILE, TOKEN_VARIABLE, Listening
 from promises import Promise, listed, told
 from recovery_job import BATCH

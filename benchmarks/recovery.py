@@ -28,7 +28,7 @@ import msgspec
 import numpy as np
 
 from modelyard.train.conductor.journal import CommitLine
-from modelyard.train.conductor.machine import Settings
+from modelyard.train.conductor.progress import Settings
 from modelyard.train.supervisor import Supervisor
 from promises import Promise, listed, told
 from recovery_job import BATCH, KEPT_STEPS, Post

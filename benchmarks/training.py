@@ -146,15 +146,21 @@ def ours(pair: Pair, path: Path, folder: Path) -> Iterator[tuple[Contender, psut
             )
         ).decode(),
     )
+    found = Contender(board, pair.processes)
     with supervisor:
         supervisor.tend()
-        yield Contender(board, pair.processes), psutil.Process(supervisor.conductor_pid)
+        try:
+            found.warm_up()
+            yield found, psutil.Process(supervisor.conductor_pid)
+        finally:
+            found.go_on()
 
 
 @contextlib.contextmanager
 def plain(pair: Pair, path: Path, folder: Path) -> Iterator[Contender]:
     """The script in as many processes, without anybody who watches it."""
     board = folder.with_suffix(".board")
+    found = Contender(board, pair.processes)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -174,7 +180,8 @@ def plain(pair: Pair, path: Path, folder: Path) -> Iterator[Contender]:
         for rank in range(pair.processes)
     ]
     try:
-        yield Contender(board, pair.processes)
+        found.warm_up()
+        yield found
     finally:
         for process in processes:
             process.send_signal(signal.SIGKILL)

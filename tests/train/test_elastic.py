@@ -25,7 +25,7 @@ pytest.importorskip("torch", reason="training needs torch: install the extra 'tr
 
 from modelyard.errors import InputError
 from modelyard.train.conductor.journal import CommitLine, Journal
-from modelyard.train.conductor.machine import Settings
+from modelyard.train.conductor.progress import Settings
 from modelyard.train.happenings import JobFailed
 from modelyard.train.order import samples
 from modelyard.train.supervisor import Supervisor

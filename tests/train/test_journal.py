@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from modelyard.errors import InputError
+from modelyard.train.conductor.events import Began, Committed, RolledBack
 from modelyard.train.conductor.journal import CommitLine, Journal, JournalReader
-from modelyard.train.conductor.machine import Began, Committed, Progress, RolledBack, Stretch
+from modelyard.train.conductor.progress import Progress, Stretch
 
 
 def committed(step: int) -> Committed:

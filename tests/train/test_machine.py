@@ -9,9 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from modelyard.train.conductor.machine import (
-    ALONE_STALLS,
-    BACK_STALLS,
+from modelyard.train.conductor.events import (
     Began,
     Came,
     Committed,
@@ -21,14 +19,16 @@ from modelyard.train.conductor.machine import (
     Instruction,
     Judged,
     Lost,
-    Machine,
     Noted,
-    Progress,
     RolledBack,
     Said,
     Send,
-    Settings,
     Tick,
+)
+from modelyard.train.conductor.machine import (
+    ALONE_STALLS,
+    BACK_STALLS,
+    Machine,
 )
 from modelyard.train.conductor.messages import (
     Beat,
@@ -43,6 +43,10 @@ from modelyard.train.conductor.messages import (
     Trouble,
     Validated,
     Vote,
+)
+from modelyard.train.conductor.progress import (
+    Progress,
+    Settings,
 )
 
 BATCH = 12

@@ -19,7 +19,7 @@ torch = pytest.importorskip("torch", reason="training needs torch: install the e
 
 import modelyard.train  # noqa: E402
 from modelyard.errors import InputError  # noqa: E402
-from modelyard.train.conductor.machine import Settings  # noqa: E402
+from modelyard.train.conductor.progress import Settings  # noqa: E402
 from modelyard.train.post import Post  # noqa: E402
 from modelyard.train.script import Session  # noqa: E402
 from modelyard.train.supervisor import Supervisor  # noqa: E402

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 from tests.train.toy import BATCH, Toy
 
-from modelyard.train.conductor.machine import Settings
+from modelyard.train.conductor.progress import Settings
 from modelyard.train.supervisor import Supervisor
 
 

@@ -14,15 +14,13 @@ from typing import Self
 
 from msgspec import structs
 
-from modelyard.train.conductor.machine import (
+from modelyard.train.conductor.events import (
     Came,
     Event,
-    Machine,
-    Progress,
     Said,
     Send,
-    Settings,
 )
+from modelyard.train.conductor.machine import Machine
 from modelyard.train.conductor.messages import (
     Commit,
     Generation,
@@ -33,6 +31,7 @@ from modelyard.train.conductor.messages import (
     Validated,
     Vote,
 )
+from modelyard.train.conductor.progress import Progress, Settings
 from modelyard.train.member import Dismissal, Standing
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from modelyard.train.conductor.machine import Settings
+from modelyard.train.conductor.progress import Settings
 from modelyard.train.conductor.server import (
     JOURNAL_FILE,
     SETTINGS_FILE,

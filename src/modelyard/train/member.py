@@ -127,9 +127,15 @@ class Member:
                 self._changed.wait()
 
     def enter(self, phase: Phase) -> None:
-        """Tell what this worker does from now on; sent at once, because deadlines run from it."""
+        """Say what this worker does from now on, with the next heartbeat.
+
+        Steps are full of votes and commits already, which say the most of it. Only the end of
+        gathering is told at once: a group that was slow to connect is built again.
+        """
+        gathered = self._phase is Phase.GATHERING
         self._phase = phase
-        self._send(Beat(self._entered, phase))
+        if gathered:
+            self._send(Beat(self._entered, phase))
 
     def vote(self, vote: Vote) -> None:
         self._phase = Phase.VOTED

@@ -11,6 +11,10 @@ from typing import Any
 
 import torch
 
+#: How an optimizer computes, as torch calls it: chosen by whoever computes, and not by whoever has
+#: kept the state, whose tensors may be divided in another way.
+OF_THE_PROCESS = ("foreach", "fused")
+
 
 def parameter_names(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> list[str]:
     """Names of an optimizer's parameters by the numbers that torch gives them."""
@@ -34,10 +38,14 @@ def by_name(state: Mapping[str, Any], names: list[str]) -> dict[str, Any]:
 def by_number(
     state: Mapping[str, Any], optimizer: torch.optim.Optimizer, names: list[str]
 ) -> dict[str, Any]:
-    """What an optimizer can load; states that were kept with numbers pass through."""
+    """What an optimizer can load; states that were kept with numbers keep those."""
     groups = optimizer.state_dict()["param_groups"]
-    if all("params" in group for group in state["param_groups"]):
-        return dict(state)
+    kept_groups = [
+        {**kept, **{name: group[name] for name in OF_THE_PROCESS if name in group}}
+        for kept, group in zip(state["param_groups"], groups, strict=True)
+    ]
+    if all("params" in group for group in kept_groups):
+        return {**state, "param_groups": kept_groups}
     number_of = {name: number for number, name in enumerate(names)}
     return {
         "state": {
@@ -47,6 +55,6 @@ def by_number(
         },
         "param_groups": [
             {**kept, "params": group["params"]}
-            for kept, group in zip(state["param_groups"], groups, strict=True)
+            for kept, group in zip(kept_groups, groups, strict=True)
         ],
     }

@@ -23,6 +23,8 @@ from pathlib import Path
 
 import msgspec
 
+from modelyard.train.heap import keep_freed_memory
+
 #: Children that do not end at once when they are asked to are killed after this long.
 GRACE_SECONDS = 2.0
 
@@ -58,6 +60,7 @@ _encoder = msgspec.json.Encoder()
 
 def main() -> None:
     """Serve until standard input closes."""
+    keep_freed_memory()
     _import_slow_parts(sys.argv[1:])
     children: dict[int, str] = {}
     # The loop sleeps in select; a child's death has to wake it, so signals write to a pipe.

@@ -26,8 +26,8 @@ import torch.distributed as dist
 from modelyard.train.aggregate.all_reduce import AllReduce
 from modelyard.train.aggregate.interface import Aggregation, Trained
 from modelyard.train.alone import Alone
-from modelyard.train.conductor.machine import Settings as ConductorSettings
 from modelyard.train.conductor.messages import Generation, Hello, Next
+from modelyard.train.conductor.progress import Settings as ConductorSettings
 from modelyard.train.course import Course
 from modelyard.train.group import Disturbed, Group, connect, open_store
 from modelyard.train.inside import JOINING, Inside, OneProcess, Word

@@ -26,7 +26,7 @@ from modelyard.keep.retention import Retention
 from modelyard.spec.job import JobSpec, read_job
 from modelyard.spec.training import AggregateSpec
 from modelyard.train.aggregate.choose import aggregation
-from modelyard.train.conductor.machine import Settings
+from modelyard.train.conductor.progress import Settings
 from modelyard.train.conductor.server import TOKEN_VARIABLE
 from modelyard.train.data.samples import Samples, source_of
 from modelyard.train.optimise.update import clip

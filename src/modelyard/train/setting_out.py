@@ -7,7 +7,7 @@ from pathlib import Path
 from modelyard.spec.job import JobSpec
 from modelyard.spec.training import TrainSpec
 from modelyard.train.asynchronous.pace import PACES
-from modelyard.train.conductor.machine import Settings
+from modelyard.train.conductor.progress import Settings
 from modelyard.train.snapshots import next_generation
 from modelyard.train.supervisor import CONDUCTOR
 

@@ -16,7 +16,7 @@ from modelyard.train.conductor.messages import Next, Phase, Validated, Vote
 from modelyard.train.course import Totals, summed
 from modelyard.train.group import Disturbed, Group
 from modelyard.train.inside import Word, agreed
-from modelyard.train.optimise.norms import square_of
+from modelyard.train.optimise.norms import square_of, squares_of
 from modelyard.train.order import Positions, samples
 
 if TYPE_CHECKING:
@@ -165,7 +165,11 @@ class Step:
         alone = self.group.size == self.run.inside.places == 1 and not self.run.aggregation.local
         if alone and self._samples == samples < self.batch:
             # With nobody to compare with, the first pass is compared with all of them.
-            self._square, self._square_of = square_of(self.run.trained_parameters()), samples
+            self._square, self._square_of = self._square_so_far(), samples
+
+    def _square_so_far(self) -> float:
+        parameters = self.run.trained_parameters()
+        return squares_of(one.grad for one in parameters if one.grad is not None)
 
     def count(self, loss: float, *, samples: int, tokens: int) -> None:
         """Add losses, summed over some samples, whose gradients are there already."""
@@ -177,7 +181,7 @@ class Step:
 
     def _look_at_own(self, gradient: torch.Tensor) -> None:
         if self.group.size > 1:
-            self._square += float(gradient.norm()) ** 2
+            self._square += square_of(gradient)
 
     def _totals(self) -> Totals:
         """What the course needs to know of this worker's samples."""

@@ -35,7 +35,7 @@ from modelyard.train.conductor.journal import (
     Line,
     ValidationLine,
 )
-from modelyard.train.conductor.machine import Settings
+from modelyard.train.conductor.progress import Settings
 from modelyard.train.conductor.server import (
     JOURNAL_FILE,
     TOKEN_VARIABLE,

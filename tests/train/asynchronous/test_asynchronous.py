@@ -27,7 +27,7 @@ from modelyard.train.asynchronous.run import AsynchronousRun
 from modelyard.train.asynchronous.server import Server
 from modelyard.train.asynchronous.wire import reach
 from modelyard.train.conductor.journal import CommitLine, Journal, JournalReader
-from modelyard.train.conductor.machine import Settings
+from modelyard.train.conductor.progress import Settings
 from modelyard.train.conductor.server import Listening
 from modelyard.train.order import Positions
 from modelyard.train.run import RunSettings

@@ -15,7 +15,7 @@ import pytest
 
 pytest.importorskip("torch", reason="training needs torch: install the extra 'train'")
 
-from modelyard.train.conductor.machine import Settings
+from modelyard.train.conductor.progress import Settings
 from modelyard.train.supervisor import Supervisor
 
 REPOSITORY = Path(__file__).resolve().parents[3]

@@ -50,6 +50,24 @@ def test_adafactor_is_torchs(decay: float) -> None:
         torch.testing.assert_close(one, other, rtol=2e-5, atol=1e-6)
 
 
+def test_adamw_is_torchs_in_one_pass() -> None:
+    model = nn.Sequential(nn.Linear(5, 4), nn.Linear(4, 3))
+    other = copy.deepcopy(model)
+    mine = optimizer_for(model, OptimiserSettings(learning_rate=0.01, weight_decay=0.0))
+    assert all(group["fused"] for group in mine.param_groups)
+    peer = torch.optim.AdamW(
+        other.parameters(), lr=0.01, betas=(0.9, 0.95), weight_decay=0.0, foreach=False
+    )
+    for _ in range(15):
+        for one, two in zip(model.parameters(), other.parameters(), strict=True):
+            one.grad = torch.randn_like(one)
+            two.grad = one.grad.clone()
+        mine.step()
+        peer.step()
+    for one, two in zip(model.parameters(), other.parameters(), strict=True):
+        torch.testing.assert_close(one, two, rtol=1e-5, atol=1e-6)
+
+
 def test_lamb_is_algorithm_2() -> None:
     parameter = nn.Parameter(torch.randn(6, 4, dtype=torch.float64))
     x = parameter.detach().numpy().copy()

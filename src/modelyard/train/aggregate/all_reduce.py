@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any, TypeVar
 
 import torch
@@ -23,7 +24,7 @@ from modelyard.train.aggregate.interface import Share, Trained
 from modelyard.train.aggregate.sums import Sums
 from modelyard.train.compress.feedback import Compressor
 from modelyard.train.group import Disturbed, Group
-from modelyard.train.optimise.norms import norm_of
+from modelyard.train.optimise.norms import square_of, squares_of
 
 #: Smaller ones pay for latency, larger ones leave too late to overlap.
 BUCKET_BYTES = 8 * 1024 * 1024
@@ -110,22 +111,28 @@ class AllReduce:
         assert self._group is not None
         if self._sums.compressed:
             self._finish_compressed(self._group)
+            square = squares_of(bucket.flat for bucket in self._buckets)
         else:
-            self._finish_buckets(self._group)
-        self.gradient_norm = math.hypot(*(norm_of(bucket.flat) for bucket in self._buckets))
+            square = self._finish_buckets(self._group)
+        self.gradient_norm = math.sqrt(square)
 
-    def _finish_buckets(self, group: Group) -> None:
+    def _finish_buckets(self, group: Group) -> float:
+        """The squared norm of the sums: of each bucket while those after it are on the way."""
         for bucket in self._buckets:
             bucket.missing = 0
         self._send_complete()
-        if self._trouble is None:
-            try:
-                group.finish(self._works)
-            except Disturbed as error:
-                self._trouble = error
-        if self._trouble is not None:
-            raise self._trouble
+        square = 0.0
+        try:
+            if self._trouble is not None:
+                raise self._trouble
+            for bucket, work in zip_longest(self._buckets, self._works):
+                group.finish([work] if work is not None else [])
+                square += square_of(bucket.flat)
+        except Disturbed as error:
+            self._trouble = error
+            raise
         self._works = []
+        return square
 
     def apply(self) -> None:
         """Every member makes the same step of the same sums."""

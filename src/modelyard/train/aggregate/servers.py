@@ -28,6 +28,7 @@ from modelyard.train.aggregate.before import Before
 from modelyard.train.aggregate.interface import Share, Trained
 from modelyard.train.compress.feedback import Compressor, Payload, State, for_joiner, size_of
 from modelyard.train.group import Group
+from modelyard.train.optimise.norms import squares_of
 from modelyard.train.state import receive_state, send_state
 
 _log = logging.getLogger(__name__)
@@ -249,8 +250,8 @@ class Servers:
 
     def _norm(self, group: Group, sums: Mapping[int, torch.Tensor]) -> float:
         """Of all gradients together, of which nobody has all."""
-        squares = [float(sums[index].double().square().sum()) for index in self._served(group)]
-        total = torch.tensor(sum(squares), dtype=torch.float64)
+        own = squares_of(sums[index] for index in self._served(group))
+        total = torch.tensor(own, dtype=torch.float64)
         if group.size > 1:
             group.finish([group.sum_begin(total)])
         return math.sqrt(float(total))

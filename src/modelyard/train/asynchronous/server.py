@@ -34,8 +34,8 @@ from modelyard.train.asynchronous.pace import Pace
 from modelyard.train.asynchronous.speeds import Speeds
 from modelyard.train.asynchronous.wire import Line, admit, hang_up, receive, send
 from modelyard.train.compress.combinations import compressor
+from modelyard.train.conductor.events import Began, Committed, RolledBack
 from modelyard.train.conductor.journal import Journal
-from modelyard.train.conductor.machine import Began, Committed, RolledBack
 from modelyard.train.conductor.server import JOURNAL_FILE, TOKEN_VARIABLE, Listening, read_listening
 from modelyard.train.data.leases import Lease, Ledger, LedgerStanding
 from modelyard.train.state import pack, skeleton
@@ -257,6 +257,7 @@ class Server:
                 values={"speed_weight": weight},
             )
         )
+        self._journal.force()
         self._ledger.commit(lease)
         self._times.append(seconds)
         self._step += 1

@@ -19,18 +19,18 @@ from typing import Self
 import msgspec
 
 from modelyard.errors import InputError
-from modelyard.train.conductor.machine import (
+from modelyard.train.conductor.events import (
     Arrived,
     Began,
     Committed,
     Fence,
     Judged,
     Noted,
-    Progress,
     RolledBack,
 )
+from modelyard.train.conductor.progress import Progress
 
-SYNC_SECONDS = 1.0
+FORCE_SECONDS = 1.0
 #: of a second in which members' work is told: steps have many members, and lines should be short
 BUSY_DIGITS = 4
 
@@ -124,7 +124,8 @@ class Journal:
             what = f"another conductor keeps the journal '{path}'"
             raise InputError(what, fix="wait for it to end, or choose another folder") from error
         self.progress = self._recover()
-        self._synced = time.monotonic()
+        #: whether there are lines that the disk may not have, and when it was last sure to have all
+        self._unforced, self._forced_at = False, time.monotonic()
 
     def write(self, entry: Entry) -> None:
         """Add what was decided; `OSError` when the disk does not take it, and nothing was added."""
@@ -138,9 +139,13 @@ class Journal:
         if written < len(data):
             os.ftruncate(self._file, before)
             raise OSError(f"the journal took {written} of {len(data)} bytes: the disk is full")
-        if time.monotonic() - self._synced > SYNC_SECONDS:
+        self._unforced = True
+
+    def force(self) -> None:
+        """Have the disk take what was written, about once a second; call it when nobody waits."""
+        if self._unforced and time.monotonic() - self._forced_at > FORCE_SECONDS:
             os.fdatasync(self._file)
-            self._synced = time.monotonic()
+            self._unforced, self._forced_at = False, time.monotonic()
 
     def close(self) -> None:
         os.fdatasync(self._file)

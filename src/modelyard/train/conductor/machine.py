@@ -9,18 +9,32 @@ nobody's work is thrown away for it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
 
 from msgspec import structs
 
 from modelyard.train.conductor.deadlines import Deadlines
+from modelyard.train.conductor.events import (
+    Arrived,
+    Began,
+    Came,
+    Committed,
+    Event,
+    Fence,
+    Finished,
+    Instruction,
+    Judged,
+    Lost,
+    Noted,
+    RolledBack,
+    Send,
+    Tick,
+)
 from modelyard.train.conductor.messages import (
     Beat,
     Commit,
     Dismissed,
-    FromConductor,
     Generation,
     Hello,
     Leave,
@@ -32,6 +46,7 @@ from modelyard.train.conductor.messages import (
     Validated,
     Vote,
 )
+from modelyard.train.conductor.progress import Progress, Settings
 
 #: Where nobody at all is heard, workers may be silent for so many stalls: to leave them behind
 #: would help nobody, and costs the step in flight.
@@ -41,225 +56,6 @@ ALONE_STALLS = 10.0
 BACK_STALLS = 5.0
 #: Generations that may fail one after the other, with nobody lost, before the job is stopped.
 MOST_FAILURES = 5
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
-    """What a job wants of its conductor."""
-
-    #: samples of a step, whoever takes part
-    batch: int
-    #: samples of each member of a step, instead; 0 where the batch does not follow the members
-    per_worker: int = 0
-    #: committed steps after which the job is done
-    steps: int
-    #: whether members validate what they have trained, and have the last word after the last step
-    validates: bool = False
-    #: with fewer workers training waits
-    fewest: int = 1
-    #: more than this wait as spares
-    most: int = 1_000
-    #: how long the start waits for workers beyond the fewest
-    patience_seconds: float = 2.0
-    #: the longest acceptable pause after a failure; every other time-out derives from it
-    stall_seconds: float = 1.0
-    #: generations are numbered from the one after this: no number is used twice where
-    #: checkpoints of an earlier job are kept
-    after_generation: int = 0
-
-    def batch_of(self, members: int) -> int:
-        """Samples of a step of so many."""
-        return self.per_worker * members or self.batch
-
-    @property
-    def beat_seconds(self) -> float:
-        """How often workers say that they live."""
-        return self.stall_seconds / 10.0
-
-    @property
-    def silence_seconds(self) -> float:
-        """How long nothing may be heard of a worker; a busy machine needs some of it."""
-        return self.stall_seconds * 0.6
-
-
-class Stretch(NamedTuple):
-    """Steps of one size: the first of them, where its samples begin, and how many they are."""
-
-    step: int
-    position: int
-    batch: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Progress:
-    """What is committed. Everything that survives the conductor follows from it."""
-
-    step: int = 0
-    #: samples used so far, over all epochs
-    position: int = 0
-    generation: int = 0
-    #: the steps to which training went back, because everyone who knew later ones was gone
-    forks: tuple[int, ...] = ()
-    #: of committed steps, in their order
-    stretches: tuple[Stretch, ...] = ()
-
-    @property
-    def lineage(self) -> int:
-        return len(self.forks)
-
-    def knows(self, step: int, lineage: int) -> bool:
-        """Whether a state is one that this training has gone through."""
-        return step <= min((*self.forks[lineage:], self.step))
-
-    def position_of(self, step: int) -> int:
-        """Samples that were used before a step that is committed, or is the next one."""
-        for stretch in reversed(self.stretches):
-            if stretch.step <= step:
-                return stretch.position + (step - stretch.step) * stretch.batch
-        return 0
-
-    def after_commit(self, *, step: int, start: int, stop: int, generation: int) -> Progress:
-        """With one step more."""
-        stretches = self.stretches
-        if not stretches or stretches[-1].batch != stop - start:
-            stretches = (*stretches, Stretch(step, start, stop - start))
-        return replace(
-            self, step=step + 1, position=stop, generation=generation, stretches=stretches
-        )
-
-    def after_back(self, *, step: int, position: int) -> Progress:
-        """Without all steps from that one on."""
-        return replace(
-            self,
-            step=step,
-            position=position,
-            forks=(*self.forks, step),
-            stretches=tuple(stretch for stretch in self.stretches if stretch.step < step),
-        )
-
-
-# What happens.
-
-
-@dataclass(frozen=True, slots=True)
-class Came:
-    """A worker has connected and said hello."""
-
-    hello: Hello
-
-
-@dataclass(frozen=True, slots=True)
-class Lost:
-    """A worker's connection has closed."""
-
-    worker: str
-
-
-@dataclass(frozen=True, slots=True)
-class Said:
-    """A member said something about the step."""
-
-    worker: str
-    message: Vote | Validated | Note | Trouble | Beat | Leave
-
-
-@dataclass(frozen=True, slots=True)
-class Tick:
-    """Time has passed."""
-
-
-Event = Came | Lost | Said | Tick
-
-
-# What is to be done.
-
-
-@dataclass(frozen=True, slots=True)
-class Send:
-    worker: str
-    message: FromConductor
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Committed:
-    """To be written to the journal before anything that follows is sent."""
-
-    step: int
-    generation: int
-    members: tuple[str, ...]
-    #: samples of the step: from `start` up to `stop`
-    start: int
-    stop: int
-    tokens: int
-    #: mean over the samples; None when it is not a number
-    loss: float | None
-    #: by all members together, each payload once
-    bytes_sent: int = 0
-    #: seconds of each member's own work, by rank
-    busy: tuple[float, ...] = ()
-    #: whatever else was measured, each a mean over the samples of those who measured it
-    values: Mapping[str, float] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Judged:
-    """To be written to the journal: the loss of held-out samples after so many steps."""
-
-    step: int
-    generation: int
-    loss: float | None
-    samples: int
-
-
-@dataclass(frozen=True, slots=True)
-class Arrived:
-    """To be written to the journal: a worker is there, for the first time or again."""
-
-    worker: str
-
-
-@dataclass(frozen=True, slots=True)
-class Noted:
-    """To be written to the journal: something that people should know."""
-
-    worker: str
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class RolledBack:
-    """All that knew later steps are gone: training goes on from an earlier one, a new lineage."""
-
-    step: int
-    position: int
-
-
-@dataclass(frozen=True, slots=True)
-class Began:
-    """A generation begins; in the journal, so that its number is never used again."""
-
-    generation: int
-    members: tuple[str, ...]
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
-class Fence:
-    """Close the connection of a worker that is not counted on any more, and write down why."""
-
-    worker: str
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
-class Finished:
-    """The job is over, because it is done or because it cannot go on."""
-
-    why: str
-    done: bool
-
-
-Instruction = Send | Committed | Judged | Arrived | Noted | RolledBack | Began | Fence | Finished
 
 
 @dataclass(slots=True)

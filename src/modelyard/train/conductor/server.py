@@ -20,8 +20,7 @@ from pathlib import Path
 import msgspec
 
 from modelyard.errors import InputError
-from modelyard.train.conductor.journal import Journal
-from modelyard.train.conductor.machine import (
+from modelyard.train.conductor.events import (
     Arrived,
     Began,
     Came,
@@ -32,14 +31,14 @@ from modelyard.train.conductor.machine import (
     Instruction,
     Judged,
     Lost,
-    Machine,
     Noted,
     RolledBack,
     Said,
     Send,
-    Settings,
     Tick,
 )
+from modelyard.train.conductor.journal import Journal
+from modelyard.train.conductor.machine import Machine
 from modelyard.train.conductor.messages import (
     LONGEST_LINE,
     Dismissed,
@@ -48,6 +47,7 @@ from modelyard.train.conductor.messages import (
     from_worker,
     line,
 )
+from modelyard.train.conductor.progress import Settings
 
 TOKEN_VARIABLE = "MODELYARD_JOB_TOKEN"
 SETTINGS_FILE = "conductor.json"
@@ -151,15 +151,16 @@ class Server:
     def _happen(self, event: Event) -> None:
         if self.unwritten is not None:
             return
-        for instruction in self._machine.handle(event, time.monotonic()):
-            try:
+        try:
+            for instruction in self._machine.handle(event, time.monotonic()):
                 self._carry_out(instruction)
-            except OSError as error:
-                # The machine has gone on, and the journal has not: only the journal is true. What
-                # follows is not told to anybody, and the next conductor begins where it ends.
-                self.unwritten = error
-                self._over.set()
-                return
+            # Everybody knows by now and works; a slow disk holds up nobody.
+            self._journal.force()
+        except OSError as error:
+            # The machine has gone on, and the journal has not: only the journal is true. What
+            # follows is not told to anybody, and the next conductor begins where it ends.
+            self.unwritten = error
+            self._over.set()
 
     def _carry_out(self, instruction: Instruction) -> None:
         if isinstance(instruction, Send):

@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 import torch
+import torch.distributed.tensor
 from torch import nn
 
 from modelyard.errors import InputError, Problem, UnknownName
@@ -92,7 +93,16 @@ def _adamw(groups: _Groups, settings: OptimiserSettings) -> torch.optim.Optimize
         lr=settings.learning_rate,
         betas=(settings.beta1, settings.beta2),
         eps=settings.epsilon,
+        # One pass over parameters and moments instead of a dozen, where torch can make it.
+        fused=_alike(groups) or None,
     )
+
+
+def _alike(groups: _Groups) -> bool:
+    """Whether all parameters are whole, or all are cut over the same places."""
+    cut = torch.distributed.tensor.DTensor
+    parameters = [one for group in groups for one in group["params"]]
+    return len({one.device_mesh if isinstance(one, cut) else None for one in parameters}) == 1
 
 
 def _sgd(groups: _Groups, settings: OptimiserSettings) -> torch.optim.Optimizer:

@@ -135,6 +135,8 @@ def _complete(
     model: nn.Module, partial_sums: Sequence[tuple[Sequence[str], dist.ProcessGroup]]
 ) -> None:
     """Sum gradients of which several places of the replica have parts."""
+    if not partial_sums:
+        return
     named = dict(model.named_parameters())
     for names, group in partial_sums:
         for name in names:

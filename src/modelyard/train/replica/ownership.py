@@ -7,8 +7,6 @@ in norms and written to checkpoints; all owned parts of a replica make up every 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import torch
 from torch.distributed.tensor import DTensor, Replicate
 
@@ -32,8 +30,3 @@ def owns(place: Place, tensor: torch.Tensor) -> bool:
 def local(tensor: torch.Tensor) -> torch.Tensor:
     """What this process holds of a tensor."""
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
-
-
-def square(tensors: Iterable[torch.Tensor]) -> float:
-    """The sum of all their squares; of local tensors, so nobody is asked."""
-    return sum(float(one.detach().double().square().sum()) for one in tensors)

@@ -17,7 +17,8 @@ from modelyard.train.aggregate.all_reduce import grouped
 from modelyard.train.aggregate.interface import Share, Trained
 from modelyard.train.group import Disturbed, Group
 from modelyard.train.inside import Inside
-from modelyard.train.replica.ownership import local, square
+from modelyard.train.optimise.norms import squares_of
+from modelyard.train.replica.ownership import local
 
 #: told by the places of a replica when they meet after the sum
 _FAILED = 1.0
@@ -46,7 +47,9 @@ class ShardSums:
         self._owned = owned
         self._complete = complete
         self._trained: Trained | None = None
-        self._parameters: dict[str, torch.nn.Parameter] = {}
+        self._parameters: list[torch.nn.Parameter] = []
+        #: by parameter, whether this place answers for it
+        self._answers: list[bool] = []
         self._group: Group | None = None
         self._share: Share | None = None
         self.bytes_sent = 0
@@ -55,8 +58,9 @@ class ShardSums:
     def attach(self, trained: Trained) -> None:
         """Train this."""
         self._trained = trained
-        named = trained.model.named_parameters()
-        self._parameters = {name: one for name, one in named if one.requires_grad}
+        named = [(name, one) for name, one in trained.model.named_parameters() if one.requires_grad]
+        self._parameters = [one for _, one in named]
+        self._answers = [self._owned(name, one) for name, one in named]
 
     def meet(self, group: Group, behind: Sequence[int]) -> None:
         """All have the same already."""
@@ -64,7 +68,7 @@ class ShardSums:
     def begin(self, group: Group, share: Share) -> None:
         """A step begins without gradients."""
         self._group, self._share = group, share
-        for parameter in self._parameters.values():
+        for parameter in self._parameters:
             parameter.grad = None
 
     def last_pass(self) -> None:
@@ -76,17 +80,16 @@ class ShardSums:
     def finish(self) -> None:
         """All gradients are sums over all replicas; `Disturbed`, on all places or on none."""
         assert self._share is not None
-        for parameter in self._parameters.values():
-            parameter.grad = _as_parameter(parameter.grad, parameter)
-        self._complete()
-        for gradient in self._own_gradients():
+        gradients = self._complete_gradients()
+        owned = [one for one, mine in zip(gradients, self._answers, strict=True) if mine]
+        for gradient in owned:
             self._share.own(gradient)
         trouble: Disturbed | None = None
         try:
-            self._sum()
+            self._sum(gradients)
         except Disturbed as error:
             trouble = error
-        own = 0.0 if trouble else square(self._own_gradients())
+        own = 0.0 if trouble else squares_of(owned)
         failures, total = self._inside.summed((_FAILED if trouble else 0.0, own))
         if failures:
             raise trouble or Disturbed("another process of the replica could not sum its gradients")
@@ -111,18 +114,19 @@ class ShardSums:
         """Places keep what they own."""
         return state
 
-    def _own_gradients(self) -> list[torch.Tensor]:
-        return [
-            local(parameter.grad)
-            for name, parameter in self._parameters.items()
-            if parameter.grad is not None and self._owned(name, parameter)
-        ]
+    def _complete_gradients(self) -> list[torch.Tensor]:
+        """What this place has of the replica's gradients, by parameter."""
+        for parameter in self._parameters:
+            parameter.grad = _as_parameter(parameter.grad, parameter)
+        self._complete()
+        # The part of a tensor is then its memory, and not something to be differentiated.
+        with torch.no_grad():
+            return [local(one.grad) for one in self._parameters if one.grad is not None]
 
-    def _sum(self) -> None:
+    def _sum(self, gradients: Sequence[torch.Tensor]) -> None:
         assert self._group is not None
         if self._group.size == 1:
             return
-        gradients = [local(one.grad) for one in self._parameters.values() if one.grad is not None]
         buckets = list(grouped(gradients))
         # New memory each time: a collective left behind may still write to the old.
         flats = [torch.cat([one.reshape(-1) for one in bucket]) for bucket in buckets]
@@ -138,7 +142,11 @@ def _as_parameter(gradient: torch.Tensor | None, parameter: torch.nn.Parameter) 
     if gradient is None:
         # Nobody had a sample, or this part was not used.
         return torch.zeros_like(parameter)
-    if isinstance(gradient, DTensor) and isinstance(parameter, DTensor):
+    if (
+        isinstance(gradient, DTensor)
+        and isinstance(parameter, DTensor)
+        and gradient.placements != parameter.placements
+    ):
         # torch leaves some gradients of cut tables whole, or as parts of a sum.
         return gradient.redistribute(placements=parameter.placements)
     return gradient
