@@ -40,9 +40,9 @@ def test_no_seed_breaks_a_promise(first: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("first", range(0, 10_000, 500))
+@pytest.mark.parametrize("first", range(0, 10_000, 100))
 def test_ten_thousand_seeds(first: int) -> None:
-    for seed in range(first, first + 500):
+    for seed in range(first, first + 100):
         _judge(seed)
 
 

@@ -171,6 +171,7 @@ def test_names_lead_nowhere(yard: LiveYard, admin: str, nasty: str) -> None:
     for query in ("role", "attempt", "incarnation", "start"):
         status, said = raw(yard, "GET", f"/v1/jobs/{job}/log?{query}={part}", token=admin)
         assert 400 <= status < 500, (query, said)
+        assert audited(yard, f"GET /v1/jobs/{job}/log", status)
     body = command_job("x", "true").encode()
     for query in ("id", "folder"):
         if query == "folder" and nasty.startswith("/"):

@@ -151,7 +151,7 @@ def guarded(
             response, detail = elsewhere or show(request, caller, failure_of(error)), str(error)
         except Exception as error:
             response, detail = show(request, caller, failure_of(error)), str(error)
-        if request.method != "GET" or response.status_code in (401, 403, 404, 413):
+        if request.method != "GET" or 400 <= response.status_code < 500:
             call = f"{request.method} {request.url.path}"
             await run_in_threadpool(
                 _trace, database, clock(), caller, call, response.status_code, detail
