@@ -35,7 +35,7 @@ ifndef V
 endif
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: bench-chaos bench-control help setup test test-slow lint format types imports demo \
+.PHONY: bench-chaos bench-control bench-web help setup test test-slow lint format types imports demo \
         bench bench-reproduce bench-simulator bench-decisions bench-yard \
         bench-topology bench-dl2 bench-training bench-recovery bench-disturbed bench-snapshot \
         bench-engine bench-aggregations bench-data bench-planner bench-bulk bench-calibration docs clean distclean
@@ -166,6 +166,9 @@ bench-chaos: setup ## kill a yard's server again and again, and count what is lo
 
 bench-control: setup ## how a yard answers when thousands of jobs wait
 	$(BIN)/python benchmarks/control.py
+
+bench-web: setup ## how fast a yard's pages are with many jobs, and what open pages cost
+	$(BIN)/python benchmarks/web.py
 
 bench-decisions: setup ## how fast the policies decide
 	$(BIN)/python benchmarks/decisions.py

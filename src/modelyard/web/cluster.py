@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import heapq
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 
+from markupsafe import Markup
 from starlette.concurrency import run_in_threadpool
 from starlette.routing import BaseRoute
 
@@ -24,7 +27,7 @@ MOST_ABREAST = 8
 #: Maps with fewer nodes than these have large ones, and not so large ones.
 LARGE_UP_TO, MEDIUM_UP_TO = 16, 64
 #: in the lists beside the map
-MOST_WAITING, MOST_LINES = 6, 12
+MOST_RUNNING, MOST_WAITING, MOST_LINES = 40, 6, 12
 #: One cell of the map and the space after it, in the map's own units.
 CELL, PITCH = 10, 12
 #: what devices are coloured by
@@ -37,8 +40,8 @@ class Run:
 
     #: `job`, `another` (somebody else's tenant), `free` or `out`
     sort: str
-    #: corners of their cells
-    cells: tuple[tuple[int, int], ...]
+    #: their cells, as SVG
+    cells: Markup
     label: str
     job: str = ""
     fill: str = ""
@@ -125,8 +128,9 @@ def routes(site: Site) -> list[BaseRoute]:
             "size": _size(len(cluster.nodes)),
             "figures": figures(picture),
             "counts": counts,
-            "running": sorted(seen, key=lambda job: (-job.devices, job.facts.submitted)),
-            "waiting": sorted(waits, key=lambda job: (-job.priority, job.since))[:MOST_WAITING],
+            "running": heapq.nsmallest(MOST_RUNNING, seen, key=_largest_first),
+            "running_count": len(seen),
+            "waiting": heapq.nsmallest(MOST_WAITING, waits, key=_first_in_line),
             "waiting_count": len(waits),
             "progress": picture.progress,
             "foreseen": picture.foreseen,
@@ -190,10 +194,12 @@ def _node_view(
     abreast = min(record.devices, MOST_ABREAST)
     rows = -(-record.devices // abreast)
     groups: dict[tuple[str, str], list[int]] = {}
+    jobs: dict[str, Job] = {}
     for device in range(record.devices):
         job = holders.get((node.name, device))
+        if job is not None:
+            jobs[job.id] = job
         groups.setdefault(_group(record, device, job, caller), []).append(device)
-    jobs = {job.id: job for job in holders.values()}
     return NodeView(
         name=node.name,
         kind=node.kind,
@@ -228,7 +234,7 @@ def _run(
     way: str,
     abreast: int,
 ) -> Run:
-    cells = tuple((device % abreast * PITCH, device // abreast * PITCH) for device in devices)
+    cells = cells_of(tuple(devices), abreast)
     where = f"{node}, device{'s' if len(devices) > 1 else ''} {numbers(devices)}"
     if sort == "job":
         facts = jobs[name].facts
@@ -237,6 +243,16 @@ def _run(
         return Run(sort, cells, words, job=name, fill=fill)
     said = {"another": "another tenant's", "free": "free", "out": f"out of service ({name})"}
     return Run(sort, cells, f"{said[sort]}: {where}")
+
+
+@lru_cache(maxsize=4_096)
+def cells_of(devices: tuple[int, ...], abreast: int) -> Markup:
+    """Squares of devices; most nodes of a yard look like many others."""
+    shape = Markup('<rect x="{}" y="{}" width="{}" height="{}" rx="2"/>')
+    return Markup("").join(
+        shape.format(device % abreast * PITCH, device // abreast * PITCH, CELL, CELL)
+        for device in devices
+    )
 
 
 def numbers(devices: Iterable[int]) -> str:
@@ -248,6 +264,14 @@ def numbers(devices: Iterable[int]) -> str:
         else:
             spans.append([device, device])
     return ", ".join(f"{a}" if a == b else f"{a}–{b}" for a, b in spans)
+
+
+def _largest_first(job: Job) -> tuple[float, ...]:
+    return -job.devices, job.facts.submitted
+
+
+def _first_in_line(job: Job) -> tuple[float, ...]:
+    return -job.priority, job.since
 
 
 def _size(nodes: int) -> str:

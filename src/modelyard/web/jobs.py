@@ -152,6 +152,8 @@ def fraction_of(kept: Kept) -> float | None:
     foreseen = json.loads(kept.spec).get("estimate", {}) if kept.spec else {}
     if steps := foreseen.get("steps"):
         return min(kept.job.steps / float(steps), 1.0)
-    if (seconds := foreseen.get("seconds")) and kept.job.state not in OVER:
-        return min(kept.job.run_seconds / float(seconds), 1.0)
-    return None
+    seconds = foreseen.get("seconds")
+    # What has run for longer than anybody said goes on for nobody knows how long.
+    if not seconds or kept.job.state in OVER or kept.job.run_seconds >= float(seconds):
+        return None
+    return kept.job.run_seconds / float(seconds)
