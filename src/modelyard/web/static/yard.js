@@ -3,7 +3,10 @@ import { follow } from "./live.js";
 import { tick } from "./time.js";
 
 const stream = document.body.dataset.stream;
-if (stream) follow(stream, document.body.dataset.mark);
+// By then the page's own modules listen as well: nothing is told before.
+addEventListener("DOMContentLoaded", () => {
+  if (stream) follow(stream, document.body.dataset.mark);
+});
 tick();
 
 // The switch of colours without a new page.
