@@ -258,3 +258,8 @@ def _short(value: float) -> str:
 def _check_printable(amount: float) -> None:
     if not 0 <= amount < float("inf"):
         raise InputError(f"cannot print {amount} as an amount", fix="amounts are 0 or larger")
+
+
+def counted(number: int, noun: str) -> str:
+    """`1 job`, `1,200 jobs`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -8,9 +8,9 @@ from itertools import pairwise
 
 import pytest
 
-from modelyard.cli.plan_charts import amount_axis, memory_stacks, pareto, speed_plot, step_stacks
 from modelyard.cli.plan_report import render_plan
 from modelyard.plan.answer import Answer, CurvePoint
+from modelyard.planner.charts import amount_axis, memory_stacks, pareto, speed_plot, step_stacks
 from modelyard.units import format_count
 
 from .answers import NASTY_NAME, answer, interval, mixed, plan, refused, request

@@ -9,6 +9,7 @@ import pytest
 from modelyard.cli import plan_table
 from modelyard.cli.plan_table import bars, print_answer, spread
 from modelyard.plan.answer import Answer
+from modelyard.planner.columns import ranked_columns
 from modelyard.spec.layout import Layout
 
 from .answers import NASTY_NAME, answer, mixed, plan, refused, request
@@ -74,7 +75,7 @@ def test_a_narrow_screen_names_the_columns_it_left_out(
 
 
 def test_a_degree_that_is_one_everywhere_has_no_column() -> None:
-    titles = [column.title for column in plan_table.ranked_columns([plan()])]
+    titles = [column.title for column in ranked_columns([plan()])]
     assert "tensor" in titles
     assert "pipe" not in titles
     assert "expert" not in titles

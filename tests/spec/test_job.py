@@ -176,3 +176,10 @@ def test_a_script_is_something_to_run_and_brings_its_own_data() -> None:
 def test_scripts_do_not_mix_with_other_things_to_run(text: str, complaint: str) -> None:
     (found,) = complaints(f"name: a\ndevices: 2\n{text}")
     assert complaint in found
+
+
+def test_half_a_letter_is_a_problem_with_its_place() -> None:
+    with pytest.raises(InputError) as refused:
+        parse_job('name: x\ncommand: ["\\ud83d"]\ndevices: 1\n')
+    assert "half a letter" in str(refused.value)
+    assert refused.value.problems[0].line == 2

@@ -11,6 +11,8 @@ from typing import Any, TypeVar
 
 import click
 
+from modelyard.units import counted as counted
+
 #: Wide enough that no table of ours is cut when it is piped; a terminal's own width wins.
 PIPE_WIDTH = 160
 #: Narrower than this no table can be read.
@@ -52,11 +54,6 @@ def called_as() -> str:
         return "yard"
     path = os.path.relpath(sys.argv[0])
     return path if os.path.basename(path) == "yard" and os.access(path, os.X_OK) else "yard"
-
-
-def counted(number: int, noun: str) -> str:
-    """`1 job`, `1,200 jobs`."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def some_of(names: Iterable[str], *, last: str = ", ") -> str:

@@ -101,7 +101,7 @@ def _asked(model: str, given: Mapping[str, Any]) -> Fit:
 
 def print_fit(found: Fit) -> None:
     """The table, what each way changes and why, and what to do next."""
-    from modelyard.cli.plan_words import loss_interval, money_interval, question, time_interval
+    from modelyard.planner.words import loss_interval, money_interval, question, time_interval
 
     click.echo(question(found.request))
     click.echo()
@@ -182,7 +182,7 @@ def _interval_json(interval: Interval | None) -> Mapping[str, float] | None:
 
 
 def _count(number: int) -> str:
-    from modelyard.cli.plan_words import count
+    from modelyard.planner.words import count
 
     return count(number)
 

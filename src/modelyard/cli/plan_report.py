@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from modelyard import __version__
-from modelyard.cli import plan_words as say
-from modelyard.cli.plan_charts import memory_stacks, pareto, speed_plot, step_stacks
-from modelyard.cli.plan_table import ranked_columns
 from modelyard.cli.plan_what_if import bound_by, world_columns
+from modelyard.planner import words as say
+from modelyard.planner.charts import memory_stacks, pareto, speed_plot, step_stacks
+from modelyard.planner.columns import facts, ranked_columns
 
 if TYPE_CHECKING:
-    from modelyard.plan.answer import Answer, Plan
+    from modelyard.plan.answer import Answer
 
 TEMPLATE = "plan.html.j2"
 #: Plans in the table of the page, however many are asked for.
@@ -62,7 +62,7 @@ def _content(answer: Answer, top: int, command: str, remedies: Sequence[str]) ->
         "remedies": _remedies(answer, remedies),
         "headline": say.headline(best) if best else "",
         "best": best,
-        "facts": _facts(answer, best) if best else [],
+        "facts": facts(answer, best) if best else [],
         "runner_up": answer.runner_up,
         "runner_up_layout": (say.divided(answer.runner_up.plan) if answer.runner_up else ""),
         "pareto": pareto(answer.plans, answer.front) if best else None,
@@ -76,21 +76,6 @@ def _content(answer: Answer, top: int, command: str, remedies: Sequence[str]) ->
         "command": command,
         "version": __version__,
     }
-
-
-def _facts(answer: Answer, best: Plan) -> list[tuple[str, str]]:
-    """What the headline does not say."""
-    capacity = best.pool.platform.device.memory_bytes
-    of = f" of {say.memory(capacity)}" if capacity else ""
-    return [
-        *(("layout", line) for line in say.division(best)),
-        ("batch", say.batch(best, answer.request)),
-        ("memory", f"{say.memory_interval(best.memory_bytes)}{of}"),
-        ("step", say.time_interval(best.step_seconds)),
-        ("of the peak rate", say.percent(best.model_flops_share)),
-        ("useful time", say.percent(best.goodput)),
-        *([("price", price)] if (price := say.price(best, spot=answer.request.spot)) else []),
-    ]
 
 
 def _remedies(answer: Answer, commands: Sequence[str]) -> list[tuple[str, str]]:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import sys
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import click
 
-from modelyard.cli import plan_words as say
 from modelyard.cli.comparison import GAP
 from modelyard.cli.output import counted, print_table, screen_width
+from modelyard.planner import words as say
+from modelyard.planner.columns import Column, ranked_columns
 
 if TYPE_CHECKING:
     from modelyard.plan.answer import Answer, CurvePoint, Plan, Refusal
@@ -28,20 +28,6 @@ SMALL_PART = 0.005
 FRONT_SHOWN = 8
 CURVE_POINTS_SHOWN = 12
 INDENT = "  "
-
-
-@dataclass(frozen=True, slots=True)
-class Column:
-    """A column of the ranked table: the higher `expendable`, the sooner it is left out."""
-
-    title: str
-    cells: tuple[str, ...]
-    expendable: int
-    number: bool = True
-
-    @property
-    def width(self) -> int:
-        return max(len(self.title), *map(len, self.cells)) + GAP
 
 
 def print_answer(answer: Answer, *, top: int) -> None:
@@ -155,7 +141,7 @@ def _print_ranked(plans: Sequence[Plan]) -> None:
 def print_columns(columns: Sequence[Column], *, name_missing: bool = True) -> None:
     """As many columns as there is room for; what is left out is named below."""
     shown = list(columns)
-    while len(shown) > 2 and sum(column.width for column in shown) > screen_width():
+    while len(shown) > 2 and sum(column.width + GAP for column in shown) > screen_width():
         shown.remove(max(shown, key=lambda column: column.expendable))
     rows = list(zip(*(column.cells for column in shown), strict=True))
     print_table(
@@ -166,48 +152,6 @@ def print_columns(columns: Sequence[Column], *, name_missing: bool = True) -> No
     missing = [column.title for column in columns if column not in shown]
     if missing and name_missing:
         echo_folded(f"No room for: {', '.join(missing)}. -o json has everything.", text_width())
-
-
-def ranked_columns(plans: Sequence[Plan]) -> list[Column]:
-    """Columns of a table of plans; what is the same in all of them has none where it is usual."""
-    layouts = [plan.layout for plan in plans]
-    columns = [
-        Column("#", tuple(str(rank) for rank in range(1, len(plans) + 1)), 0),
-        Column("devices", tuple(say.devices(plan) for plan in plans), 0),
-        Column("time", tuple(say.time_words(plan.run_seconds.value) for plan in plans), 0),
-        Column("cost", tuple(say.money(plan.usd.value) if plan.usd else "?" for plan in plans), 1),
-        Column("loss", tuple(f"{plan.loss.value:.3f}" if plan.loss else "" for plan in plans), 11),
-        Column("step", tuple(say.time_words(plan.step_seconds.value) for plan in plans), 12),
-        Column("memory", tuple(say.memory(plan.memory_bytes.value) for plan in plans), 5),
-        Column("risk", tuple(say.risk(plan.memory_risk) for plan in plans), 8),
-        Column("of peak", tuple(say.percent(plan.model_flops_share) for plan in plans), 13),
-    ]
-    for title, field, expendable in (
-        ("data", "data", 9),
-        ("tensor", "tensor", 2),
-        ("pipe", "pipeline", 2),
-        ("chunks", "virtual", 10),
-        ("context", "context", 3),
-        ("expert", "expert", 3),
-        ("servers", "servers", 3),
-    ):
-        degrees = [getattr(found, field) for found in layouts]
-        if any(degree > 1 for degree in degrees):
-            columns.append(Column(title, tuple(map(str, degrees)), expendable))
-    columns += [
-        Column("micro × acc", tuple(f"{x.micro_batch} × {x.accumulation}" for x in layouts), 4),
-        Column("shard", tuple(str(found.sharding) for found in layouts), 6, number=False),
-        Column("recompute", tuple(say.recompute(found) for found in layouts), 7, number=False),
-    ]
-    if len({found.precision for found in layouts}) > 1:
-        kinds = tuple(str(found.precision) for found in layouts)
-        columns.append(Column("precision", kinds, 9, number=False))
-    # The loss is that of the tokens, so it is mostly the same for all; it stands at the top.
-    return [
-        column
-        for column in columns
-        if any(column.cells) and (column.title != "loss" or len(set(column.cells)) > 1)
-    ]
 
 
 def _print_reasons(answer: Answer, best: Plan, width: int) -> None:

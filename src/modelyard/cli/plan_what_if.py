@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from modelyard.cli import plan_words as say
 from modelyard.errors import InputError, Problem
+from modelyard.planner import words as say
 
 if TYPE_CHECKING:
-    from modelyard.cli.plan_table import Column
     from modelyard.plan.answer import Answer, Interval, Plan
     from modelyard.planner.asking import Asked
+    from modelyard.planner.columns import Column
 
 NOW = "now"
 EXAMPLE = "write an option of yard plan, as in devices=+8xH100 or deadline=3d"
@@ -65,7 +65,7 @@ def print_worlds(answer: Answer, others: Mapping[str, Answer]) -> None:
 
 def world_columns(answer: Answer, others: Mapping[str, Answer]) -> list[Column]:
     """A table with a row for each world, this one first, and the differences from it."""
-    from modelyard.cli.plan_table import Column
+    from modelyard.planner.columns import Column
 
     worlds = {NOW: answer, **others}
     best = [world.plans[0] if world.plans else None for world in worlds.values()]

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from modelyard.cli.outlook import short_moment
 from modelyard.cli.output import output_option, print_json, print_table
+from modelyard.control.forecast.words import short_moment
 from modelyard.errors import YardError
 from modelyard.units import format_duration
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from modelyard.cli.outlook import plan_lines
 from modelyard.cli.output import output_option, print_json, print_last_lines
+from modelyard.control.forecast.words import plan_lines
 
 if TYPE_CHECKING:
     from modelyard.control.client import Client

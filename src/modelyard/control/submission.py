@@ -98,7 +98,10 @@ def _usable_kinds(spec: JobSpec, cluster: Cluster, each: int) -> list[str]:
     if spec.devices.min > most:
         groups = f" in groups of {each}, each on one node," if each > 1 else ""
         what = f"the job needs {spec.devices.min} devices of one kind{groups} and the yard has"
-        raise InputError(f"{what} {most}", fix=f"write 'devices: {most}' or fewer")
+        smaller = (
+            f"write 'devices: {most}' or fewer" if most else "write a smaller 'train.parallel'"
+        )
+        raise InputError(f"{what} {most}", fix=smaller)
     return kinds
 
 

@@ -34,6 +34,7 @@ MOST_DIGITS = 100
 
 _STANDARD = "tag:yaml.org,2002:"
 _TRUE_WORDS = frozenset(("y", "yes", "true", "on"))
+_HALF_LETTER = re.compile(r"[\ud800-\udfff]")
 _PLAIN_INTEGER = re.compile(r"[-+]?(0|[1-9][0-9_]*)")
 _PLAIN_FLOAT = re.compile(r"[-+]?[0-9][0-9_]*\.?[0-9]*([eE][-+]?[0-9]+)?")
 
@@ -233,6 +234,10 @@ class _Builder:
 
     def _scalar(self, node: yaml.Node) -> object:
         text = str(node.value)
+        if _HALF_LETTER.search(text):
+            # Only an escape can write one; nothing that prints or keeps text could take it.
+            self._complain("half a letter (a surrogate)", "write the letter itself", node)
+            return _HALF_LETTER.sub("\N{REPLACEMENT CHARACTER}", text)
         match node.tag.removeprefix(_STANDARD):
             case "null":
                 return None

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from starlette.routing import BaseRoute, Route
 
 from modelyard.control.parts import Parts
-from modelyard.web import cluster, gantt, job, jobs, login
+from modelyard.web import cluster, gantt, job, jobs, login, plan
 from modelyard.web.site import Site, Tab
 
 #: the navigation, from left to right
@@ -15,9 +15,10 @@ TABS = (
     Tab("/", "Cluster"),
     Tab("/jobs", "Jobs"),
     Tab("/time", "Time"),
+    Tab("/plan", "Plan"),
 )
 #: each has `routes(site)`
-PAGES = (login, cluster, jobs, job, gantt)
+PAGES = (login, cluster, jobs, job, gantt, plan)
 
 
 def pages(parts: Parts) -> Sequence[BaseRoute]:

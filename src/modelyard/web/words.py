@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from markupsafe import Markup
 
 from modelyard.control.forecast.replay import Moment
-from modelyard.units import format_bandwidth, format_bytes, format_count, format_duration
+from modelyard.units import counted, format_bandwidth, format_bytes, format_count, format_duration
 
 #: Shorter times than this are told in seconds without fractions: they are of no use on a page.
 WHOLE_SECONDS = 1.0
@@ -76,13 +76,14 @@ def clock(at: float, window: float) -> str:
     return time.strftime(form, time.localtime(at))
 
 
-def counted(number: int, noun: str) -> str:
-    """`1 job`, `1,200 jobs`."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
-
-
 def percent(part: float, whole: float) -> str:
     return f"{100.0 * part / whole:.0f} %" if whole else "–"
+
+
+def sentence(words: str) -> str:
+    """What was wrong or what to do, as a sentence of its own."""
+    text = words[:1].upper() + words[1:]
+    return text if text.endswith((".", "?", "!")) or not text else f"{text}."
 
 
 FILTERS = {
@@ -95,5 +96,6 @@ FILTERS = {
     "duration": duration,
     "moment": moment,
     "percent": percent,
+    "sentence": sentence,
     "until": until,
 }

@@ -61,22 +61,29 @@ class Future:
         """
         text = (await call.body()).decode("utf-8", errors="replace")
         query = call.request.query_params
-
-        def ask() -> OutlookShape:
-            job, kept = submission(
-                text,
-                id=new_id(),
-                caller=call.caller,
-                folder=query.get("folder", ""),
-                cluster=self.cluster,
-                at=self.leading.now,
-                file=query.get("file", "job")[:MOST_LETTERS],
+        folder, file = query.get("folder", ""), query.get("file", "job")
+        return JSONResponse(
+            await run_in_threadpool(
+                lambda: self.foreseen(call.caller, text, folder=folder, file=file)
             )
-            estimate = estimate_of(json.loads(kept)["estimate"])
-            found = self.forecasts.outlook(Newcomer(job, estimate))
-            return outlook_shape(found, job, call.caller, at=self.leading.now)
+        )
 
-        return JSONResponse(await run_in_threadpool(ask))
+    def foreseen(
+        self, caller: Caller, text: str, *, folder: str = "", file: str = "job"
+    ) -> OutlookShape:
+        """The same for whoever sends it in another way."""
+        job, kept = submission(
+            text,
+            id=new_id(),
+            caller=caller,
+            folder=folder,
+            cluster=self.cluster,
+            at=self.leading.now,
+            file=file[:MOST_LETTERS],
+        )
+        estimate = estimate_of(json.loads(kept)["estimate"])
+        found = self.forecasts.outlook(Newcomer(job, estimate))
+        return outlook_shape(found, job, caller, at=self.leading.now)
 
 
 def _heard(asked: asyncio.Future[Forecast]) -> None:

@@ -20,6 +20,7 @@ from modelyard.control.lifecycle.events import Event, Rescoped, Submitted, Wish,
 from modelyard.control.lifecycle.job import Job
 from modelyard.control.lifecycle.machine import Lifecycle, Outcome
 from modelyard.control.lifecycle.states import State
+from modelyard.control.store.callers import Caller
 from modelyard.control.store.store import Kept, Store
 from modelyard.control.submission import checked_id, new_id, submission
 from modelyard.engines.interface import Engine, TaskName, parse_task_name
@@ -38,6 +39,15 @@ LAST_LINES, LAST_BYTES = 20, 8192
 
 
 @dataclass(frozen=True, slots=True)
+class Taken:
+    """A job that was submitted, now or by an earlier try."""
+
+    job: Job
+    ended: float | None
+    new: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Jobs:
     """The calls about jobs."""
 
@@ -52,26 +62,38 @@ class Jobs:
         """POST: submit a job; 201: it can no longer be lost, 200: it was there before."""
         text = (await call.body()).decode("utf-8", errors="replace")
         query = call.request.query_params
-        name = checked_id(query["id"]) if "id" in query else new_id()
-        folder = query.get("folder", "")
-        before = await run_in_threadpool(self.store.job, name)
+        taken = await self.take(
+            call.caller,
+            text,
+            id=checked_id(query["id"]) if "id" in query else new_id(),
+            folder=query.get("folder", ""),
+            file=query.get("file", "job"),
+        )
+        shape = job_shape(taken.job, self.leading.now, ended=taken.ended)
+        return JSONResponse(shape, status_code=201 if taken.new else 200)
+
+    async def take(
+        self, caller: Caller, text: str, *, id: str, folder: str = "", file: str = "job"
+    ) -> Taken:
+        """The job of a text that somebody wrote, once: whoever asks twice is told of the first."""
+        before = await run_in_threadpool(self.store.job, id)
         if before is not None:
-            if not call.caller.may_see(before.job.facts.tenant):
-                raise Refused(409, f"the id '{name}' is taken", fix="choose another one")
-            return JSONResponse(job_shape(before.job, self.leading.now, ended=before.ended))
+            if not caller.may_see(before.job.facts.tenant):
+                raise Refused(409, f"the id '{id}' is taken", fix="choose another one")
+            return Taken(before.job, before.ended, new=False)
         job, kept = await run_in_threadpool(
             lambda: submission(
                 text,
-                id=name,
-                caller=call.caller,
+                id=id,
+                caller=caller,
                 folder=folder,
                 cluster=self.cluster,
                 at=self.leading.now,
-                file=query.get("file", "job")[:MOST_LETTERS],
+                file=file[:MOST_LETTERS],
             )
         )
-        await self._happen(Submitted(self.leading.now, job), specs={name: kept})
-        return JSONResponse(job_shape(job, self.leading.now), status_code=201)
+        await self._happen(Submitted(self.leading.now, job), specs={id: kept})
+        return Taken(job, None, new=True)
 
     async def page(self, call: Call) -> Response:
         """GET: unfinished jobs, or all of them with `all=1`; the newest first."""

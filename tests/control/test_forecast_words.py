@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from modelyard.cli.outlook import moment_words, plan_lines, short_moment
+from modelyard.control.forecast.words import moment_words, plan_lines, short_moment
 
 FOUND: dict[str, Any] = {
     "at": 1000.0,

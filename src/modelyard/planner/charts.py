@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from modelyard.cli import plan_words as say
+from modelyard.planner import words as say
 from modelyard.simulate.charts import LOGARITHMIC_FROM, MOST_TICKS, SIDE, Axis, Tick
 
 if TYPE_CHECKING:

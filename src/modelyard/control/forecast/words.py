@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from modelyard.cli.output import counted
-from modelyard.units import format_duration
+from modelyard.units import counted, format_duration
 
 #: A start within this time is called now: the next decision brings it.
 NOW_SECONDS = 2.0
@@ -24,14 +23,20 @@ BASES: Mapping[str, str] = {
 
 def plan_lines(found: Mapping[str, Any]) -> Iterator[str]:
     """The plan of a job that is not submitted yet."""
-    yield f"{found['name']} of tenant {found['tenant']}: {_where(found)}"
-    yield f"  starts  {_start(found)}"
-    yield f"  ends    {_end(found)}"
+    yield f"{found['name']} of tenant {found['tenant']}: {where_words(found)}"
+    for verb, words in outlook_words(found):
+        yield f"  {verb:<6}  {words}"
+
+
+def outlook_words(found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """What a job that is not submitted yet would do, as a verb and the rest of the sentence."""
+    yield "starts", _start(found)
+    yield "ends", _end(found)
     if found["device_hours"] is not None:
         price = f", ${found['usd']:,.2f}" if found["usd"] is not None else ""
-        yield f"  costs   {found['device_hours']:.3g} device-hours{price}"
+        yield "costs", f"{found['device_hours']:.3g} device-hours{price}"
     if delays := _delays(found):
-        yield f"  delays  {delays}"
+        yield "delays", delays
 
 
 def moment_words(moment: Mapping[str, Any] | None, now: float) -> str:
@@ -57,7 +62,8 @@ def short_moment(moment: Mapping[str, Any] | None, now: float) -> str:
     return f"in {format_duration(moment['at'] - now)}" if moment["at"] > now else "now"
 
 
-def _where(found: Mapping[str, Any]) -> str:
+def where_words(found: Mapping[str, Any]) -> str:
+    """Devices that it would get, or asks for."""
     if found["nodes"]:
         return ", ".join(f"{counted(count, 'device')} of {node}" for node, count in found["nodes"])
     low, high = found["min_devices"], found["max_devices"]

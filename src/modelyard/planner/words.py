@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from modelyard.cli.output import counted
 from modelyard.plan.figures import memory as memory
 from modelyard.plan.figures import money as money
 from modelyard.plan.figures import rounded, time_unit
 from modelyard.plan.figures import time_words as time_words
 from modelyard.spec.layout import Recompute, Sharding
-from modelyard.units import format_count
+from modelyard.units import counted, format_count
 
 if TYPE_CHECKING:
     from modelyard.plan.answer import Interval, Plan
