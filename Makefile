@@ -35,7 +35,8 @@ ifndef V
 endif
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: bench-chaos bench-control bench-web help setup test test-slow lint format types imports demo \
+.PHONY: bench-chaos bench-control bench-fidelity bench-web help setup test test-slow lint format types imports \
+        demo \
         bench bench-reproduce bench-simulator bench-decisions bench-yard \
         bench-topology bench-dl2 bench-training bench-recovery bench-disturbed bench-snapshot \
         bench-engine bench-aggregations bench-data bench-planner bench-bulk bench-calibration docs clean distclean
@@ -169,6 +170,9 @@ bench-control: setup ## how a yard answers when thousands of jobs wait
 
 bench-web: setup ## how fast a yard's pages are with many jobs, and what open pages cost
 	$(BIN)/python benchmarks/web.py
+
+bench-fidelity: setup ## the same jobs on a real yard and in the simulator
+	$(BIN)/python benchmarks/fidelity.py
 
 bench-decisions: setup ## how fast the policies decide
 	$(BIN)/python benchmarks/decisions.py

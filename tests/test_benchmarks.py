@@ -118,7 +118,7 @@ def test_without_traces_it_says_so_and_ends_well(script: str, tmp_path: Path) ->
 def test_the_page_has_a_place_for_every_benchmark() -> None:
     page = (REPOSITORY / "docs" / "benchmarks.md").read_text(encoding="utf-8")
     scripts = ("reproduce", "simulator", "decisions", "bulk", "calibration")
-    scripts += ("disturbed", "training", "links", "recovery")
+    scripts += ("disturbed", "training", "links", "recovery", "fidelity")
     for script in scripts:
         assert page.count(f"<!-- {script}: begin -->") == 1
         assert page.count(f"<!-- {script}: end -->") == 1
@@ -129,3 +129,12 @@ def test_a_quick_backup_is_timed_and_restores() -> None:
     done = run("backup", "--quick")
     assert done.returncode == 0, done.stderr
     assert "restore to try it: ok" in done.stdout
+
+
+@pytest.mark.slow
+def test_a_few_jobs_run_for_real_and_in_the_simulator() -> None:
+    done = run("fidelity", "--quick")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "ok    fifo: yard and simulator part" in done.stdout
+    again = next(line for line in done.stdout.splitlines() if "decisions the same" in line)
+    assert again.startswith("ok"), again

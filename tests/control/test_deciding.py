@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 
-from modelyard.control.deciding import Scheduler
+from modelyard.control.deciding import Scheduler, WatchDecisions
 from modelyard.control.knowledge import Estimate, LiveKnowledge
 from modelyard.control.lifecycle.events import Decided, NodeSeen, Progressed, Submitted
 from modelyard.control.lifecycle.invariants import violations
@@ -13,6 +16,7 @@ from modelyard.control.lifecycle.machine import Lifecycle
 from modelyard.control.lifecycle.node import NodeRecord
 from modelyard.control.lifecycle.states import State
 from modelyard.control.loop import Loop
+from modelyard.control.recording import Recording, read_recording, shown
 from modelyard.engines.interface import Task, TaskName
 from modelyard.schedule.explain import explain
 from modelyard.schedule.registry import policy as make_policy
@@ -55,10 +59,11 @@ def new_scheduler(policy: str) -> Scheduler:
     return Scheduler(make_policy(policy), CLUSTER, introduced, round_seconds=5.0)
 
 
-def play(policy: str) -> tuple[MemoryLedger, float]:
+def play(policy: str, watch: WatchDecisions | None = None) -> tuple[MemoryLedger, float]:
     """Twelve jobs on eight devices to their end, in simulated time."""
     engine, ledger = SimulatedEngine(), MemoryLedger(term=1)
     scheduler = new_scheduler(policy)
+    scheduler.watch = watch
     loop = Loop(
         lifecycle=Lifecycle(),
         ledger=ledger,
@@ -116,6 +121,64 @@ def test_every_job_ends_under_every_kind_of_policy(policy: str) -> None:
     ledger, _ = play(policy)
     assert {job.state for job in ledger.jobs.values()} == {State.SUCCEEDED}
     assert all(job.service > 0.0 for job in ledger.jobs.values())
+
+
+@pytest.mark.parametrize("policy", ["fifo", "tiresias-las:limits=20/100", "pollux", "yard"])
+def test_a_policy_that_is_shown_a_recorded_moment_decides_the_same(
+    policy: str, tmp_path: Path
+) -> None:
+    recording = Recording(tmp_path / "decisions.jsonl")
+    play(policy, recording.note)
+    moments = list(read_recording(recording.path))
+    assert sum(bool(moment.decisions) for moment in moments) >= 5
+    for moment in moments:
+        decided = make_policy(policy).decide(moment.view(CLUSTER))
+        assert tuple(decided) == moment.decisions
+        assert shown(moment.view(CLUSTER), decided) == moment
+
+
+def test_a_line_that_is_half_written_is_no_decision(tmp_path: Path) -> None:
+    recording = Recording(tmp_path / "decisions.jsonl")
+    play("fifo", recording.note)
+    text = recording.path.read_text()
+    recording.path.write_text(text[:-10])
+    assert len(list(read_recording(recording.path))) == len(text.splitlines()) - 1
+
+
+def test_what_is_known_of_a_job_can_be_written_down() -> None:
+    known = LiveKnowledge(Estimate(steps=50.0, curve=CURVE), 1, steps=7.0, run_seconds=3.5)
+    known.placed(Footprint("cpu", (2,)))
+    known.measured(Observation(Footprint("cpu", (2,)), 0.4))
+    again = LiveKnowledge.recalled(known.remembered())
+    assert again.remembered() == known.remembered()
+    assert again.belief.goodput(Footprint("cpu", (1,))) == known.belief.goodput(
+        Footprint("cpu", (1,))
+    )
+
+
+def test_a_scheduler_that_begins_anew_recalls_the_lengths_of_jobs_that_have_ended() -> None:
+    estimate = Estimate(steps=50.0, curve=CURVE)
+    ended = []
+    for number, seconds in enumerate((100.0, 60.0)):
+        job = a_job(number, form=Form.ELASTIC, devices=(1, 4), at=10.0 * number)
+        # On two devices throughout, 1.8 times as fast as on one.
+        over = replace(job, steps=50, run_seconds=seconds, service=2 * seconds)
+        ended.append((over, estimate))
+    scheduler = new_scheduler("yard")
+    scheduler.recall(reversed(ended))
+    lifecycle = Lifecycle()
+    lifecycle.apply(
+        lifecycle.handle(
+            Submitted(20.0, a_job(2, form=Form.ELASTIC, devices=(1, 4), at=20.0)),
+        )
+    )
+    view = scheduler.view(lifecycle, 21.0)
+    assert view.finished.service.tolist() == [120.0, 200.0]
+    assert view.finished.seconds.tolist() == pytest.approx([60.0 * 1.8, 100.0 * 1.8], rel=0.1)
+    # They are relatives of whoever comes after them.
+    assert set(view.finished.family.tolist()) == {int(view.jobs.family[0])}
+    assert set(view.finished.burst.tolist()) == {int(view.jobs.burst[0])}
+    assert [job.id for job in view.jobs] == ["j2"]
 
 
 def test_a_restarted_server_decides_the_same() -> None:

@@ -238,3 +238,13 @@ def test_nodes_that_fail_faster_than_jobs_advance_are_an_error_not_a_hang() -> N
     storm = Faults(mean_seconds_between=7.0, mean_repair_seconds=1.0)
     with pytest.raises(CapacityError, match="nodes fail every 7 s"):
         simulate(scenario(rigid("a", 0, 4, 3600), faults=storm), fifo())
+
+
+def test_with_rounds_news_are_decided_on_at_once_but_not_twice_in_a_row() -> None:
+    jobs = rigid("a", 0, 4, 10), rigid("b", 1, 2, 10), rigid("c", 10.2, 2, 10)
+    slow = scenario(*jobs, round_seconds=7.0)
+    assert finished(simulate(slow, fifo())) == {"a": 17, "b": 31, "c": 31}
+    quick = scenario(*jobs, round_seconds=7.0, reaction_seconds=0.5)
+    # a at once, b when a ends; c comes 0.2 s after that decision and waits for 0.3 s more.
+    ends = finished(simulate(quick, fifo()))
+    assert ends == pytest.approx({"a": 10, "b": 20, "c": 20.5})

@@ -221,8 +221,11 @@ def parse_faults(text: str, *, seed: int = 0) -> Faults:
 def describe_rules(scenario: Scenario, *, load: float = 1.0) -> tuple[tuple[str, str], ...]:
     """The rules of the world that differ from the plainest one, for people."""
     rounds = scenario.round_seconds
+    often = f"every {format_duration(rounds)}" if rounds else "at each event"
+    if rounds and scenario.reaction_seconds is not None:
+        often += " and at each event"
     rules = [
-        ("decisions", f"every {format_duration(rounds)}" if rounds else "at each event"),
+        ("decisions", often),
         ("restart", format_duration(scenario.restart_seconds)),
     ]
     if scenario.interference:
@@ -266,7 +269,9 @@ def _inputs(options: WorldOptions, scenario: Scenario) -> dict[str, str]:
 
 def rule_inputs(scenario: Scenario) -> dict[str, str]:
     """Everything but the jobs that decides what comes of a scenario."""
+    reaction = scenario.reaction_seconds
     return {
+        **({} if reaction is None else {"reaction": repr(reaction)}),
         "tenants": repr(sorted(scenario.tenants.items())),
         "cluster": hashlib.sha256(repr(scenario.cluster).encode()).hexdigest(),
         "round": repr(scenario.round_seconds),

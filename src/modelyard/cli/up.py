@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -75,6 +76,11 @@ LOG_FILE = "server.log"
     "--backup-key-file",
     type=click.Path(path_type=Path),
     help="Encrypt backups with the passphrase in this file, or in YARD_BACKUP_PASSPHRASE.",
+)
+@click.option(
+    "--record",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Add each decision to this file, with all that the policy was shown.",
 )
 @click.option("--foreground", is_flag=True, help="Serve here until Ctrl-C.")
 @output_option
@@ -150,6 +156,7 @@ def _start(place: Path, client: Client, options: dict[str, Any]) -> dict[str, An
         ("database", "--database"),
         ("round_text", "--round"),
         ("probe_text", "--probe"),
+        ("record", "--record"),
         ("backup_to", "--backup"),
         ("backup_every", "--backup-every"),
         ("backup_keep", "--backup-keep"),
@@ -196,12 +203,14 @@ def _serve(
     database: str | None,
     round_text: str,
     probe_text: str | None,
+    record: Path | None,
     **backup_options: Any,
 ) -> None:
     import faulthandler
     import logging
 
     from modelyard.cli.scenario import tenant_views
+    from modelyard.control.leading import PACE
     from modelyard.control.server import ServerSettings, YardServer
     from modelyard.schedule.registry import policy
     from modelyard.simulate.numbers import read_numbers
@@ -214,6 +223,7 @@ def _serve(
     faulthandler.register(signal.SIGUSR1, all_threads=True)
     logging.getLogger("alembic").setLevel(logging.WARNING)
     cluster = load_cluster(cluster_text or f"1x{os.cpu_count() or 1}")
+    seconds = parse_duration(round_text)
     host, _, port = listen.rpartition(":")
     if not host or not port.isascii() or not port.isdigit() or int(port) > 65_535:
         raise InputError(f"'{listen}' is no address", fix="write such as 127.0.0.1:7700")
@@ -226,9 +236,11 @@ def _serve(
         host=host.strip("[]"),
         port=int(port),
         database=database,
-        round_seconds=parse_duration(round_text),
+        round_seconds=seconds,
+        pace=replace(PACE, decide=seconds, decide_after_news=min(PACE.decide_after_news, seconds)),
         probe=_probe(probe_text),
         backup=_backup_plan(**backup_options),
+        record=record,
     )
     YardServer(settings, pages).run()
 

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from modelyard.simulate.workload import TraceJob, Workload
 
 NAME = "history"
+#: A long history has longer rounds than the yard had, so that nobody waits for hours; jobs that
+#: come and go are decided on as soon as on the yard.
+MOST_ROUNDS = 20_000
 
 
 @click.command()
@@ -144,7 +147,7 @@ def _trace_job(job: Mapping[str, Any], first: float) -> TraceJob:
         exclusive=job["exclusive"],
         kinds=tuple(job["kinds"]),
         start_seconds=job["start_seconds"],
-        resize_seconds=0.0 if job["serial"] is not None else None,
+        resize_seconds=job["resize_seconds"],
     )
 
 
@@ -161,6 +164,8 @@ def world_of(found: Mapping[str, Any]) -> World:
         workload=workload,
         cluster=Cluster(nodes, found["cluster"], tuple(found["level_bandwidth"])),
         tenants={one["name"]: TenantView(**one) for one in found["tenants"]},
+        round_seconds=max(found["round_seconds"], _span(workload) / MOST_ROUNDS),
+        reaction_seconds=found["reaction_seconds"],
         restart_seconds=found["restart_seconds"],
     )
     jobs = hashlib.sha256(json.dumps(found["jobs"]).encode()).hexdigest()
@@ -171,6 +176,11 @@ def world_of(found: Mapping[str, Any]) -> World:
         rules=describe_rules(scenario),
         inputs={"jobs": jobs, "load": "1.0", **rule_inputs(scenario)},
     )
+
+
+def _span(workload: Workload) -> float:
+    """From the first submission to the last one."""
+    return workload.jobs[-1].submitted if workload.jobs else 0.0
 
 
 def _export(found: Mapping[str, Any], path: Path) -> None:

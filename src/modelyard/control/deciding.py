@@ -8,13 +8,13 @@ waiting jobs costs what has changed.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from modelyard.control.knowledge import LiveKnowledge
+from modelyard.control.knowledge import Estimate, LiveKnowledge
 from modelyard.control.lifecycle.events import Decided
 from modelyard.control.lifecycle.job import Job
 from modelyard.control.lifecycle.machine import Lifecycle
@@ -23,13 +23,22 @@ from modelyard.schedule.finished import FinishedLog
 from modelyard.schedule.invariants import broken_rules
 from modelyard.schedule.jobs import IntArray, JobBook, JobCard, JobTable
 from modelyard.schedule.reference import seconds_done
-from modelyard.schedule.view import Policy, TenantView, View
+from modelyard.schedule.view import Decision, Policy, TenantView, View
 from modelyard.schedule.whole import whole_workers
-from modelyard.spec.allocation import Allocation, Footprint, allocation, footprint
+from modelyard.spec.allocation import (
+    Allocation,
+    Footprint,
+    allocation,
+    footprint,
+    packed_counts,
+)
 from modelyard.spec.cluster import Cluster
+from modelyard.speed.model import Observation
 
 #: What is known of a job that the scheduler has not met yet.
 Introduce = Callable[[Job], LiveKnowledge]
+#: is told what the policy was shown and what it decided
+WatchDecisions = Callable[[View, Sequence[Decision]], None]
 
 
 class PolicyBroke(Exception):
@@ -46,6 +55,7 @@ class Scheduler:
     tenants: Mapping[str, TenantView] = field(default_factory=dict)
     round_seconds: float = 60.0
     restart_seconds: float = 30.0
+    watch: WatchDecisions | None = None
 
     def __post_init__(self) -> None:
         self.book = JobBook(self.cluster.kinds)
@@ -57,7 +67,10 @@ class Scheduler:
     def decide(self, lifecycle: Lifecycle, now: float) -> list[Decided]:
         """What the policy gives to whom from now on; unchanged jobs are not named."""
         view = self.view(lifecycle, now)
-        decisions = whole_workers(view, self.policy.decide(view))
+        decided = self.policy.decide(view)
+        if self.watch is not None:
+            self.watch(view, decided)
+        decisions = whole_workers(view, decided)
         if problems := broken_rules(view, decisions):
             raise PolicyBroke(f"policy '{self.policy.name}': {problems[0]}")
         return [
@@ -125,6 +138,20 @@ class Scheduler:
             self.book.allocations[row] = None
             del self._seen[name]
 
+    def recall(self, ended: Iterable[tuple[Job, Estimate]]) -> None:
+        """Learn from jobs that were over before this scheduler was made, in the order of their
+        ends: with what was foreseen of them. Nobody remembers their step times, but how many steps
+        they made in how long, on how many devices.
+        """
+        known = {job.id: (job, _known_of(self.cluster, job, seen)) for job, seen in ended}
+        for job, knowledge in sorted(known.values(), key=lambda one: one[0].facts.submitted):
+            row = self.book.add(card_of(job), knowledge)
+            self.book.service[row], self.book.run_seconds[row] = job.service, job.run_seconds
+        for job, knowledge in known.values():
+            row = self.book.row_of[job.id]
+            seconds = seconds_done(self.cluster, self.book.cards[row], knowledge)
+            self._finished.add(self.book, row, seconds)
+
     def _enter(self, job: Job) -> None:
         book = self.book
         card = card_of(job)
@@ -171,6 +198,17 @@ class Scheduler:
             return ()
         named = ((self.cluster.nodes[node].name, count) for node, count in given.parts)
         return tuple(sorted(named))
+
+
+def _known_of(cluster: Cluster, job: Job, foreseen: Estimate) -> LiveKnowledge:
+    """What can be said of a job that is over."""
+    known = LiveKnowledge(foreseen, job.min_devices, steps=job.steps, run_seconds=job.run_seconds)
+    if job.steps > 0 and job.run_seconds > 0.0:
+        devices = max(round(job.service / job.run_seconds), 1)
+        kind = next((kind for kind in job.facts.kinds if kind in cluster.kinds), cluster.kinds[0])
+        at = Footprint(kind, packed_counts(devices, cluster.widest_nodes[kind]))
+        known.measured(Observation(at, job.run_seconds / job.steps))
+    return known
 
 
 def card_of(job: Job) -> JobCard:

@@ -25,6 +25,19 @@ class Estimate:
     planned: bool = False
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remembered:
+    """What is known of a job, as it is written down."""
+
+    estimate: Estimate
+    min_devices: int
+    steps: float
+    run_seconds: float
+    #: the last word on each footprint's step time
+    seen: tuple[Observation, ...]
+    largest: int
+
+
 @dataclass(slots=True)
 class LiveKnowledge:
     """One job. Work is counted in steps, or in seconds where it has none."""
@@ -86,6 +99,29 @@ class LiveKnowledge:
     def copied(self) -> LiveKnowledge:
         """The same of now; what either learns later, the other does not."""
         return replace(self, _seen=dict(self._seen))
+
+    def remembered(self) -> Remembered:
+        """All of it, to be written down."""
+        return Remembered(
+            estimate=self.estimate,
+            min_devices=self.min_devices,
+            steps=self.steps,
+            run_seconds=self.run_seconds,
+            seen=tuple(self._seen.values()),
+            largest=self._largest,
+        )
+
+    @classmethod
+    def recalled(cls, written: Remembered) -> LiveKnowledge:
+        """What was written down of a job."""
+        return cls(
+            written.estimate,
+            written.min_devices,
+            steps=written.steps,
+            run_seconds=written.run_seconds,
+            _seen={seen.at: seen for seen in written.seen},
+            _largest=written.largest,
+        )
 
     def remaining(self, at: Footprint) -> float:
         goodput = self.belief.goodput(at)

@@ -119,7 +119,7 @@ class Leading:
         self._recipe, self._probe = recipe, probe
         self._deciding, self._watch, self._settled = deciding, watch, settled
         self._holder, self._address = holder, address
-        self._pace = pace
+        self.pace = pace
         self._grace_seconds = grace_seconds
         self._clock = Clock()
         self._asked: queue.Queue[_Asked | _Consulted | None] = queue.Queue()
@@ -196,7 +196,7 @@ class Leading:
                 self._leads.clear()
                 self._refuse_all()
             if not self._stopping.is_set():
-                self._stopping.wait(self._pace.retry)
+                self._stopping.wait(self.pace.retry)
             elif term is not None:
                 self._release(term)
 
@@ -236,7 +236,7 @@ class Leading:
             loop.look(now, partial(self._watch, lifecycle, now))
             news |= (len(loop.lifecycle.active), _states(loop.lifecycle)) != before
             since = now - decided
-            if since > (self._pace.decide_after_news if news else self._pace.decide):
+            if since > (self.pace.decide_after_news if news else self.pace.decide):
                 loop.place(now)
                 decided, news = now, False
                 self.decided = now
@@ -271,7 +271,7 @@ class Leading:
         """Requests that wait; when there are none, the first one to come within a look."""
         found = []
         try:
-            first = self._asked.get(timeout=self._pace.look)
+            first = self._asked.get(timeout=self.pace.look)
             while True:
                 if first is not None:
                     found.append(first)

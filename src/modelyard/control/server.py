@@ -28,9 +28,10 @@ from modelyard.control.api.tenants import Tenants
 from modelyard.control.api.yard import Yard
 from modelyard.control.backup.schedule import BackupPlan, Schedule
 from modelyard.control.deciding import Scheduler
+from modelyard.control.estimating import estimate_of
 from modelyard.control.feed import Feed
 from modelyard.control.forecast.forecasts import Forecasts
-from modelyard.control.knowledge import LiveKnowledge
+from modelyard.control.knowledge import Estimate, LiveKnowledge
 from modelyard.control.leading import PACE, Leading, Pace
 from modelyard.control.lifecycle.events import Decided, Event, NodeSeen, Noted, Progressed
 from modelyard.control.lifecycle.job import Job
@@ -41,6 +42,8 @@ from modelyard.control.parts import Pages, Parts, no_pages
 from modelyard.control.pressure import READ_SECONDS, Watch, read_memory
 from modelyard.control.progress import Reached
 from modelyard.control.recipes import PROBE, Recipes
+from modelyard.control.recording import Recording
+from modelyard.control.store import past
 from modelyard.control.store.callers import Caller, Role, issue, recognise
 from modelyard.control.store.connection import open_database, sqlite_url
 from modelyard.control.store.migrate import upgrade
@@ -60,6 +63,9 @@ TOKEN_FILE, SECRET_FILE = "admin.token", "secret"
 SERVERS = "servers"
 #: how long the thread of backups waits for its line in the log
 TOLD_SECONDS = 30.0
+#: Ended jobs of which a new leader learns: enough for policies and forecasts, and few enough that
+#: nobody waits for it.
+MOST_RECALLED = 500
 #: how long open connections may keep a server from ending
 END_SECONDS = 2
 
@@ -86,6 +92,8 @@ class ServerSettings:
     probe: tuple[str, ...] = PROBE
     #: what is backed up where and how often; none when nobody wants that
     backup: BackupPlan | None = None
+    #: where every decision is written with what the policy was shown; nowhere when left out
+    record: Path | None = None
 
 
 class YardServer:
@@ -200,8 +208,17 @@ class YardServer:
             self.tenancy.views(),
             round_seconds=settings.round_seconds,
             restart_seconds=settings.grace_seconds,
+            watch=Recording(settings.record).note if settings.record else None,
         )
+        self._scheduler.recall(self._ended_before())
         return self._decided
+
+    def _ended_before(self) -> Iterator[tuple[Job, Estimate]]:
+        """Jobs that have ended, with what was foreseen of them."""
+        for kept in past.ended_last(self._database, most=MOST_RECALLED):
+            written = json.loads(kept.spec) if kept.spec else {}
+            found = estimate_of(written["estimate"]) if "estimate" in written else Estimate()
+            yield kept.job, found
 
     def _decided(self, lifecycle: Lifecycle, now: float) -> list[Decided]:
         """What the policy decides, with the rights that tenants have by now."""

@@ -16,8 +16,13 @@ from pathlib import Path
 from statistics import median
 
 from modelyard.control.estimating import estimate_of
-from modelyard.control.forecast.replay import COMMAND_START_SECONDS, TRAINING_START_SECONDS
+from modelyard.control.forecast.replay import (
+    COMMAND_START_SECONDS,
+    RESIZE_SECONDS,
+    TRAINING_START_SECONDS,
+)
 from modelyard.control.knowledge import Estimate, LiveKnowledge
+from modelyard.control.lifecycle.job import Job
 from modelyard.control.lifecycle.states import State
 from modelyard.control.store.store import Kept
 from modelyard.schedule.forecast import UNKNOWN_SECONDS
@@ -26,6 +31,8 @@ from modelyard.speed.model import Observation
 
 #: Of a journal the end is read, which has thousands of steps.
 JOURNAL_BYTES = 4 * 2**20
+#: Its first step is within these.
+FIRST_BYTES = 64 * 1024
 #: Work that is shorter than this is no work: the simulator leaves out what takes no time.
 SHORTEST_SECONDS = 0.01
 #: Of a job on several nodes; nobody has measured it here.
@@ -51,8 +58,9 @@ class Recorded:
     #: Amdahl's shares, of jobs that may be resized
     serial: float | None
     crossing: float | None
-    #: what a start costs
+    #: what a start costs, and a change of size where that is possible
     start_seconds: float
+    resize_seconds: float | None
     #: whether `duration` was measured; believed otherwise
     measured: bool
     #: from its submission to its end, as it was; None while it is not over
@@ -90,7 +98,9 @@ def _recorded(kept: Kept, run: Callable[[str], Path], now: float) -> Recorded:
     known = LiveKnowledge(estimate, job.min_devices, steps=job.steps)
     spent = job.accounted(now).run_seconds if job.state.placed else job.run_seconds
     serial = crossing = None
+    start_seconds = COMMAND_START_SECONDS
     if job.elastic:
+        start_seconds = _start_seconds(job, run(job.id) / "journal.jsonl")
         for members, seconds in step_times(run(job.id) / "journal.jsonl").items():
             known.measured(Observation(_on(members), seconds))
         duration = _training_seconds(known, job.max_devices, over=job.state.over, spent=spent)
@@ -114,12 +124,30 @@ def _recorded(kept: Kept, run: Callable[[str], Path], now: float) -> Recorded:
         kinds=job.facts.kinds,
         serial=serial,
         crossing=crossing,
-        start_seconds=TRAINING_START_SECONDS if job.elastic else COMMAND_START_SECONDS,
+        start_seconds=start_seconds,
+        resize_seconds=RESIZE_SECONDS if job.elastic else None,
         measured=job.state.over,
         completion_seconds=kept.ended - job.facts.submitted
         if kept.ended is not None and job.state is State.SUCCEEDED
         else None,
     )
+
+
+def _start_seconds(job: Job, journal: Path) -> float:
+    """From its first devices to its first step, if the journal says so; what is usual otherwise."""
+    try:
+        with journal.open("rb") as file:
+            lines = file.read(FIRST_BYTES).split(b"\n")[:-1]
+    except OSError:
+        lines = []
+    for line in lines:
+        try:
+            found = json.loads(line)
+            if found["kind"] == "commit" and job.first_start is not None:
+                return max(float(found["at"]) - job.first_start, 0.0)
+        except (ValueError, KeyError, TypeError):
+            continue
+    return TRAINING_START_SECONDS
 
 
 def _training_seconds(known: LiveKnowledge, devices: int, *, over: bool, spent: float) -> float:

@@ -182,7 +182,7 @@ class Engine:
         self._sequence = 0
         self._wake_at = math.inf
         self._next_round = -math.inf
-        self._reacts_at = -math.inf
+        self._decided_at = self._reacts_at = -math.inf
         self._on_progress = on_progress
         #: jobs that are not over, and those that are still to come among them
         self.left = len(scenario.workload.jobs)
@@ -261,15 +261,20 @@ class Engine:
                     self._repair(subject)
         if not self.scenario.round_seconds:
             return due or news
-        if news and self.scenario.reaction_seconds is not None:
-            self._react(self.scenario.reaction_seconds)
-        return due
+        return due or (news and self._reacts())
 
-    def _react(self, seconds: float) -> None:
-        """Decide soon, if that is not planned already."""
-        if self._reacts_at < self.now:
-            self._reacts_at = self.now + seconds
-            self.decide_at(self._reacts_at)
+    def _reacts(self) -> bool:
+        """Whether news are decided on now; if not, and they are at all, as soon as that may be."""
+        pause = self.scenario.reaction_seconds
+        if pause is None:
+            return False
+        soonest = self._decided_at + pause
+        if self.now >= soonest - SAME_MOMENT_SECONDS:
+            return True
+        if self._reacts_at < soonest - SAME_MOMENT_SECONDS:
+            self._reacts_at = soonest
+            self.decide_at(soonest)
+        return False
 
     def decide_at(self, at: float) -> None:
         """Let a decision be made then, whatever happens."""
@@ -423,6 +428,7 @@ class Engine:
     # -- decisions ------------------------------------------------------------------------
 
     def _decide(self) -> None:
+        self._decided_at = self.now
         if self.scenario.round_seconds:
             self._bring_forward(self.active[self.book.held[self.active] > 0])
         elif not isinstance(self.policy, RankedPolicy):
@@ -443,6 +449,8 @@ class Engine:
         self.recorder.decided(time.perf_counter() - began)
         if decisions:
             self._apply(view, decisions)
+            # That somebody is up now, or has stopped, is news of its own.
+            self._reacts()
         if self._shares_links:
             self._spread_interference()
         self._observe()

@@ -33,7 +33,8 @@ class Scenario:
     tenants: Mapping[str, TenantView] = field(default_factory=dict)
     #: seconds between decisions; 0 decides at every arrival, end and failure
     round_seconds: float = 0.0
-    #: with rounds, decide so long after an arrival or an end as well, as a live yard does
+    #: with rounds, decide at an arrival, an end or a start as well, but never sooner than so long
+    #: after the last decision, as a live yard does
     reaction_seconds: float | None = None
     #: charged to a job at each start, move or change of size
     restart_seconds: float = DEFAULT_RESTART_SECONDS

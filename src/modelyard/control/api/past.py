@@ -87,6 +87,8 @@ class Past:
             ],
             "policy": scheduler.policy.name,
             "restart_seconds": scheduler.restart_seconds,
+            "round_seconds": self.leading.pace.decide,
+            "reaction_seconds": self.leading.pace.decide_after_news,
         }
 
     async def history(self, call: Call) -> Response:

@@ -157,6 +157,9 @@ class RecordedShape(TypedDict):
     serial: Annotated[float | None, Field(description="Amdahl's share, if it can be resized")]
     crossing: float | None
     start_seconds: Annotated[float, Field(description="what a start costs")]
+    resize_seconds: Annotated[
+        float | None, Field(description="what a change of size costs, if it can be resized")
+    ]
     measured: Annotated[bool, Field(description="whether the duration is; believed otherwise")]
     completion_seconds: Annotated[
         float | None, Field(description="from its submission to its good end, as it was")
@@ -200,3 +203,5 @@ class WorkloadShape(TypedDict):
     tenants: list[TenantRightsShape]
     policy: str
     restart_seconds: Annotated[float, Field(description="what the policy takes a start to cost")]
+    round_seconds: Annotated[float, Field(description="between decisions when nothing happens")]
+    reaction_seconds: Annotated[float, Field(description="the least between decisions on news")]

@@ -16,18 +16,20 @@ from modelyard.speed.notebook import Notebook
 
 @dataclass(frozen=True, slots=True)
 class LiveWork:
-    """What is left of a job, in steps or in seconds, at the speed that is believed of it.
+    """What is left of a job, in steps or in seconds, at its speed, believed or true.
 
     It has begun already: `known` has what it has done.
     """
 
     known: LiveKnowledge
     left: float
+    #: how fast it really is; what is believed of it when left out
+    truth: SpeedModel | None = None
 
     def begin(self, *, adapt_batch: bool, notebook: Notebook | None = None) -> LiveProgress:
         """Go on; a live job has its batch, and its notes are its own."""
         del adapt_batch, notebook
-        return LiveProgress(self.known.copied(), self.left)
+        return LiveProgress(self.known.copied(), self.left, self.truth)
 
 
 class LiveProgress:
@@ -35,9 +37,9 @@ class LiveProgress:
 
     __slots__ = ("_at", "_known", "_left", "_rate", "_speed")
 
-    def __init__(self, known: LiveKnowledge, left: float) -> None:
+    def __init__(self, known: LiveKnowledge, left: float, truth: SpeedModel | None = None) -> None:
         self._known = known
-        self._speed = known.belief
+        self._speed = truth or known.belief
         self._left = left
         self._rate = 0.0
         self._at: Footprint | None = None

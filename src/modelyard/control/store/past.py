@@ -44,6 +44,16 @@ def submitted_between(
     return [kept_of(row) for row in rows]
 
 
+def ended_last(database: Engine, *, most: int) -> list[Kept]:
+    """Of the jobs that are over, those that came last, in the order of their ends."""
+    # By submission, for which there is an index: nobody sorts all jobs that there ever were.
+    newest = jobs.c.submitted.desc(), jobs.c.id.desc()
+    rows = _read(
+        database, select(jobs).where(jobs.c.ended.is_not(None)).order_by(*newest).limit(most)
+    )
+    return [kept_of(row) for row in sorted(rows, key=lambda row: (row.ended, row.id))]
+
+
 def opening(database: Engine, since: float) -> list[Entry]:
     """The last word on each job that was there before and was not over yet."""
     last = (
