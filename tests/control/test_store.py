@@ -16,6 +16,7 @@ from modelyard.control.lifecycle.job import Facts, Form, Job
 from modelyard.control.lifecycle.machine import Lifecycle
 from modelyard.control.lifecycle.node import NodeRecord
 from modelyard.control.lifecycle.states import State
+from modelyard.control.listing import Listing
 from modelyard.control.store.connection import open_database
 from modelyard.control.store.lease import leader, release, renew, take
 from modelyard.control.store.migrate import NEWEST, NewerDatabase, revision, upgrade
@@ -63,9 +64,9 @@ def test_what_is_written_is_what_is_loaded(database: Engine) -> None:
         "placed on 1 device of a",
     ]
     assert store.counts() == {State.STARTING: 1, State.CANCELLED: 1}
-    assert [kept.job.id for kept in store.page()] == ["j1"]
-    assert [kept.job.id for kept in store.page(over=True)] == ["j2", "j1"]
-    assert store.page(tenant="blue", over=True) == []
+    assert [kept.job.id for kept in store.page(Listing())] == ["j1"]
+    assert [kept.job.id for kept in store.page(Listing(over=True))] == ["j2", "j1"]
+    assert store.page(Listing(tenant="blue", over=True)) == []
     assert [kept.job.id for kept in store.find("j")] == ["j2", "j1"]
     assert [kept.job.id for kept in store.find("n-j1")] == ["j1"]
     assert store.find("%") == []
@@ -127,7 +128,7 @@ def test_writers_wait_for_each_other(database: Engine) -> None:
             for number in range(first, first + 25):
                 outcome = Lifecycle().handle(Submitted(1.0, a_job(f"j{number}")))
                 store.write([outcome], term=term, specs={f"j{number}": "{}"})
-                store.page()
+                store.page(Listing())
         except Exception as error:
             failures.append(error)
 

@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import http.client
 import json
+import sqlite3
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
@@ -294,3 +297,51 @@ def heard_until_over(stream: http.client.HTTPResponse) -> Iterator[bytes]:
             yield line.removeprefix(b"data: ")
             if b'"state": "succeeded"' in line:
                 return
+
+
+def test_lists_are_of_what_was_asked_for_and_of_nobody_else(yard: LiveYard) -> None:
+    red, blue = other(yard, tenant="red"), other(yard, tenant="blue")
+    mine = [red.submit_text(command_job(name, "sleep 600"))["id"] for name in ("list-b", "list-a")]
+    theirs = blue.submit_text(command_job("list-c", "sleep 600"))["id"]
+    red.pause(mine[0])
+    until(red, mine[0], "paused")
+
+    def ids(client: Client, **asked: Any) -> list[str]:
+        return [one["id"] for one in client.jobs(search="LIST-", **asked)["jobs"]]
+
+    assert ids(red) == mine[::-1]
+    assert ids(red, order="oldest") == mine
+    assert ids(red, order="name") == mine[::-1]
+    assert ids(red, states=["paused"]) == mine[:1]
+    assert ids(red, states=["cancelled", "paused"], order="oldest") == mine[:1]
+    assert ids(yard.client) == [theirs, *mine[::-1]]
+    assert ids(yard.client, tenant="red") == mine[::-1]
+    assert ids(yard.client, all=True) == [theirs, *mine[::-1]]
+    # Another tenant's jobs are not to be had by naming it, nor are their numbers.
+    assert ids(red, tenant="blue") == ids(red, tenant="blue", all=True) == []
+    assert red.jobs(tenant="blue")["counts"] == red.jobs()["counts"]
+    assert sum(red.jobs()["counts"].values()) == len(red.jobs(all=True)["jobs"])
+    with pytest.raises(CallRefused, match="no state"):
+        red.jobs(states=["sleeping"])
+    with pytest.raises(CallRefused, match="no order"):
+        red.jobs(order="luck")
+    for client, job in ((red, mine[0]), (red, mine[1]), (blue, theirs)):
+        client.cancel(job)
+
+
+def test_the_audit_knows_who_changed_what_and_who_was_refused(yard: LiveYard) -> None:
+    red, blue = other(yard, tenant="green"), other(yard, tenant="blue")
+    job = red.submit_text(command_job("noted", "sleep 600"))["id"]
+    for refused in (lambda: blue.cancel(job), lambda: blue.job(job)):
+        with pytest.raises(CallRefused):
+            refused()
+    red.cancel(job)
+    with closing(sqlite3.connect(yard.folder / "yard.db")) as database:
+        rows = database.execute("SELECT tenant, call, status FROM audit ORDER BY number").fetchall()
+    about = [row for row in rows if job in row[1] or row[0] == "green"]
+    assert about == [
+        ("green", "POST /v1/jobs", 201),
+        ("blue", f"POST /v1/jobs/{job}/cancel", 404),
+        ("blue", f"GET /v1/jobs/{job}", 404),
+        ("green", f"POST /v1/jobs/{job}/cancel", 200),
+    ]

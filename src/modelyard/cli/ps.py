@@ -26,19 +26,51 @@ PATIENCE_SECONDS = 1.0
 @click.command()
 @click.option("--all", "-a", "every", is_flag=True, help="Also those that are over.")
 @click.option("--most", type=click.IntRange(1, 1_000), default=100, show_default=True)
+@click.option(
+    "--state", "states", multiple=True, metavar="STATE", help="Only jobs in it; repeatable."
+)
+@click.option("--tenant", default="", metavar="NAME", help="Only jobs of this tenant.")
+@click.option("--owner", default="", metavar="USER", help="Only jobs that this user submitted.")
+@click.option("--search", default="", metavar="TEXT", help="Only jobs with this in their name.")
+@click.option(
+    "--order",
+    type=click.Choice(["newest", "oldest", "name"]),
+    default="newest",
+    show_default=True,
+    help="What comes first.",
+)
 @output_option
-def ps(every: bool, most: int, output: str) -> None:
+def ps(
+    every: bool,
+    most: int,
+    states: tuple[str, ...],
+    tenant: str,
+    owner: str,
+    search: str,
+    order: str,
+    output: str,
+) -> None:
     """List jobs, the newest first.
 
     \b
     Examples:
       yard ps
+      yard ps --state running --state starting
+      yard ps --tenant red --search tune --order oldest
       yard ps --all -o json
     """
     from modelyard.control.client import Client
 
     client = Client()
-    found = client.jobs(all=every, most=most)
+    found = client.jobs(
+        all=every,
+        most=most,
+        states=states,
+        tenant=tenant,
+        owner=owner,
+        search=search,
+        order=order,
+    )
     if output == "json":
         print_json(found)
         return

@@ -16,7 +16,7 @@ import json
 import os
 import secrets
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
@@ -84,9 +84,34 @@ class Client:
         assert isinstance(found, dict)
         return found
 
-    def jobs(self, *, all: bool = False, most: int = 100, skip: int = 0) -> dict[str, Any]:
-        """Unfinished jobs, or all of them; the newest first, with the number in each state."""
-        query = {"all": "1" if all else "0", "most": str(most), "skip": str(skip)}
+    def jobs(
+        self,
+        *,
+        all: bool = False,
+        most: int = 100,
+        skip: int = 0,
+        states: Sequence[str] = (),
+        tenant: str = "",
+        owner: str = "",
+        search: str = "",
+        order: str = "newest",
+    ) -> dict[str, Any]:
+        """Unfinished jobs, or all of them; the newest first, with the number in each state.
+
+        Or only those in some states, of a tenant or an owner, or with some letters in their name;
+        `order` is newest, oldest or name.
+        """
+        asked = {
+            "all": "1" if all else "0",
+            "most": str(most),
+            "skip": str(skip),
+            "state": ",".join(states),
+            "tenant": tenant,
+            "owner": owner,
+            "search": search,
+            "order": order,
+        }
+        query = {name: value for name, value in asked.items() if value}
         return self._object("GET", "/v1/jobs", query=query)
 
     def job(self, job: str) -> dict[str, Any]:

@@ -7,7 +7,7 @@ waiting jobs costs what has changed.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
@@ -63,6 +63,12 @@ class Scheduler:
         self._finished = FinishedLog()
         #: records as they were when the book was last brought up to date
         self._seen: dict[str, Job] = {}
+        #: steps that nobody has learnt from yet; another thread may add some at any time
+        self._measured: deque[tuple[str, Observation]] = deque()
+
+    def measured(self, job: Job, step_seconds: float) -> None:
+        """Let a step that all of a job's devices took part in correct what is believed of it."""
+        self._measured.append((job.id, Observation(self.footprint(job), step_seconds)))
 
     def decide(self, lifecycle: Lifecycle, now: float) -> list[Decided]:
         """What the policy gives to whom from now on; unchanged jobs are not named."""
@@ -83,6 +89,7 @@ class Scheduler:
     def view(self, lifecycle: Lifecycle, now: float) -> View:
         """Everything that the policy may know now."""
         self._follow(lifecycle)
+        self._learn()
         rows = [
             self.book.row_of[job.id]
             for job in lifecycle.jobs.values()
@@ -151,6 +158,12 @@ class Scheduler:
             row = self.book.row_of[job.id]
             seconds = seconds_done(self.cluster, self.book.cards[row], knowledge)
             self._finished.add(self.book, row, seconds)
+
+    def _learn(self) -> None:
+        while self._measured:
+            name, seen = self._measured.popleft()
+            if known := self.knowledge.get(name):
+                known.measured(seen)
 
     def _enter(self, job: Job) -> None:
         book = self.book

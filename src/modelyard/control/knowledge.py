@@ -77,14 +77,17 @@ class LiveKnowledge:
 
     @property
     def belief(self) -> SpeedModel:
-        if self._belief is None:
+        # Pages ask for it while the policy's thread may learn something new.
+        belief = self._belief
+        if belief is None:
             first: SpeedModel = (
                 CurveSpeed(self.estimate.curve)
                 if self.estimate.curve
                 else FixedSpeed(self.min_devices)
             )
-            self._belief = first.refit(tuple(self._seen.values())) if self._seen else first
-        return self._belief
+            belief = first.refit(tuple(self._seen.values())) if self._seen else first
+            self._belief = belief
+        return belief
 
     @property
     def truth(self) -> SpeedModel:

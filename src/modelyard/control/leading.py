@@ -1,32 +1,41 @@
 """The thread that leads a yard: everything that changes records happens in it, one after another.
 
     ask ──▶ queue ──▶ consider, consider, … settle ──▶ answers
-                      look · place · act
+                      look · follow · act
+                               ▲
+             a copy of the records ──▶ policy   in a thread of its own
 
-Requests that wait together are written together, so that a busy yard pays for few commits. A server
-that does not lead waits for the lease; one that loses it, or whose database fails, drops everything
-that it believed and begins anew from what is written.
+Requests that wait together are written together, so that a busy yard pays for few commits. Nobody
+waits for the policy: it decides on a copy, and what it decided is followed if that still can be.
+
+A server that does not lead waits for the lease; one that loses it, or whose database fails, drops
+everything that it believed and begins anew from what is written.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 import queue
 import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
 from sqlalchemy.exc import SQLAlchemyError
 
+from modelyard.control.board import Board
 from modelyard.control.lifecycle.events import Event
 from modelyard.control.lifecycle.machine import Lifecycle, Outcome
 from modelyard.control.loop import Decide, Loop, ProbeRecipe, Recipe
 from modelyard.control.store import lease
+from modelyard.control.store.callers import Note
 from modelyard.control.store.store import Store
+from modelyard.control.thinking import Thinking, hand_over
 from modelyard.engines.interface import Engine, Superseded
 from modelyard.errors import YardError
 
@@ -41,9 +50,11 @@ class NotNow(YardError):
 class Pace:
     """How often things are done, in seconds."""
 
-    #: the longest time between two looks at the engine
+    #: the longest time between two looks at the engine, and the shortest
     look: float = 0.25
-    #: the shortest and the longest time between two decisions; only news shortens the longest
+    look_after_news: float = 0.05
+    #: the shortest and the longest time between two decisions; only news shortens the longest, and
+    #: a policy rests for as long as it took
     decide_after_news: float = 0.5
     decide: float = 5.0
     #: before another try after the database or the lease failed
@@ -62,6 +73,8 @@ _Found = TypeVar("_Found")
 class _Consulted:
     read: Callable[[Lifecycle, float], object]
     answer: Future[Any]
+    #: whether it takes its time, and so is better done where the policy decides
+    at_length: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +82,8 @@ class _Asked:
     event: Event
     specs: dict[str, str]
     answer: Future[Outcome]
+    #: for the audit, when it has happened
+    note: Note | None = None
 
 
 class Clock:
@@ -82,15 +97,17 @@ class Clock:
 
 
 class _Ledger:
-    """The store, with the specs of jobs that are about to be written for the first time."""
+    """The store, with what is about to be written beside the outcomes."""
 
     def __init__(self, store: Store, settled: Settled) -> None:
         self._store, self._settled = store, settled
+        #: of jobs that are written for the first time
         self.specs: dict[str, str] = {}
+        self.notes: list[Note] = []
 
     def write(self, outcomes: Sequence[Outcome], *, term: int) -> None:
-        self._store.write(outcomes, term=term, specs=self.specs)
-        self.specs = {}
+        self._store.write(outcomes, term=term, specs=self.specs, notes=self.notes)
+        self.specs, self.notes = {}, []
         self._settled(outcomes)
 
 
@@ -126,14 +143,22 @@ class Leading:
         self._stopping = threading.Event()
         self._leads = threading.Event()
         self._thread = threading.Thread(target=self._run, name="leading", daemon=True)
-        self.lifecycle: Lifecycle | None = None
-        self.decide: Decide | None = None
-        #: when it last let the policy decide
+        #: when it last did what the policy had decided
         self.decided: float | None = None
+        self._renewed = -math.inf
+        self._board = Board()
+        #: how long the last decision took
+        self.decision_seconds = 0.0
 
     @property
     def leads(self) -> bool:
         return self._leads.is_set()
+
+    @property
+    def board(self) -> Board | None:
+        """Unfinished jobs as they are; None where this server cannot be sure that it leads."""
+        sure = self.leads and self.now - self._renewed < lease.LEASE_SECONDS
+        return self._board if sure else None
 
     @property
     def now(self) -> float:
@@ -148,22 +173,29 @@ class Leading:
         self._asked.put(None)
         self._thread.join()
 
-    def ask(self, event: Event, specs: dict[str, str] | None = None) -> Future[Outcome]:
-        """Let an event happen; the answer comes when it is durable.
+    def ask(
+        self, event: Event, specs: dict[str, str] | None = None, *, note: Note | None = None
+    ) -> Future[Outcome]:
+        """Let an event happen; the answer comes when it is durable, and so is the note of it.
 
         It fails with `NotPossible` when it is refused, and with `NotNow` when this server does not
         lead or cannot write.
         """
-        asked = _Asked(event, specs or {}, Future())
+        asked = _Asked(event, specs or {}, Future(), note)
         if not self.leads:
             asked.answer.set_exception(_not_leading())
         else:
             self._asked.put(asked)
         return asked.answer
 
-    def consult(self, read: Callable[[Lifecycle, float], _Found]) -> Future[_Found]:
-        """What `read` finds in the records of the moment; it must not change anything."""
-        consulted = _Consulted(read, Future())
+    def consult(
+        self, read: Callable[[Lifecycle, float], _Found], *, at_length: bool = False
+    ) -> Future[_Found]:
+        """What `read` finds in the records of the moment; it must not change anything.
+
+        What takes long, or asks the policy, is done `at_length`: in the policy's thread, on a copy.
+        """
+        consulted = _Consulted(read, Future(), at_length)
         if not self.leads:
             consulted.answer.set_exception(_not_leading())
         else:
@@ -208,45 +240,81 @@ class Leading:
 
     def _lead(self, term: int) -> None:
         self._engine.lead(term=term)
-        lifecycle, ledger = self._store.load(), _Ledger(self._store, self._settled)
-        self.lifecycle, self.decide = lifecycle, self._deciding()
+        lifecycle, ledger = self._store.load(), _Ledger(self._store, self._written)
+        self._board.fill(lifecycle.jobs.values(), self._store.over())
         loop = Loop(
             lifecycle=lifecycle,
             ledger=ledger,
             engine=self._engine,
             recipe=self._recipe,
             probe=self._probe,
-            decide=self.decide,
+            decide=self._deciding(),
             term=term,
             grace_seconds=self._grace_seconds,
         )
+        self._renew(term)
         log.info("leads in term %d with %d unfinished jobs", term, len(lifecycle.jobs))
         self._leads.set()
-        renewed = decided = -1e9
-        news = True
-        while not self._stopping.is_set():
-            now = self._clock()
-            if now - renewed > lease.LEASE_SECONDS / 3:
-                lease.renew(self._store.database, term)
-                renewed = now
-            news |= self._answer(loop, ledger)
-            # Waiting for requests takes a while: nobody is placed before they were submitted.
-            now = self._clock()
-            before = len(loop.lifecycle.active), _states(loop.lifecycle)
-            loop.look(now, partial(self._watch, lifecycle, now))
-            news |= (len(loop.lifecycle.active), _states(loop.lifecycle)) != before
-            since = now - decided
-            if since > (self.pace.decide_after_news if news else self.pace.decide):
-                loop.place(now)
-                decided, news = now, False
-                self.decided = now
-            loop.act(now)
+        with closing(Thinking(loop.decide, lambda: self._asked.put(None))) as policy:
+            self._rounds(loop, ledger, policy)
 
-    def _answer(self, loop: Loop, ledger: _Ledger) -> bool:
+    def _rounds(self, loop: Loop, ledger: _Ledger, policy: Thinking) -> None:
+        looked = decided = -math.inf
+        answered = news = True
+        while not self._stopping.is_set():
+            soon = answered or policy.has_decided
+            due = looked + (self.pace.look_after_news if soon else self.pace.look)
+            answered |= self._answer(loop, ledger, policy, within=due - self._clock())
+            now = self._clock()
+            if now - self._renewed > lease.LEASE_SECONDS / 3:
+                self._renew(loop.term)
+            soon = answered or policy.has_decided
+            if now < looked + (self.pace.look_after_news if soon else self.pace.look):
+                continue
+            before = _states(loop.lifecycle)
+            loop.look(now, partial(self._watch, loop.lifecycle, now))
+            news |= answered or _states(loop.lifecycle) != before
+            if policy.has_decided:
+                news |= not self._followed(loop, policy, now)
+                decided = self.decided = now
+            rest = self.pace.decide_after_news if news else self.pace.decide
+            if policy.is_idle and now - decided > max(rest, self.decision_seconds):
+                policy.begin(loop.lifecycle, now)
+                news = False
+            loop.act(now)
+            looked, answered = now, False
+
+    def _followed(self, loop: Loop, policy: Thinking, now: float) -> bool:
+        """Do what the policy decided; whether that could be done."""
+        try:
+            thought = policy.take()
+        # A policy may be anybody's code, and may raise anything.
+        except Exception:
+            log.exception("the policy failed; everybody keeps what they have")
+            return True
+        self.decision_seconds = thought.seconds
+        return loop.follow(thought.decided, thought.seen, now)
+
+    def _renew(self, term: int) -> None:
+        now = self._clock()
+        lease.renew(self._store.database, term)
+        self._renewed = now
+
+    def _written(self, outcomes: Sequence[Outcome]) -> None:
+        self._board.update(job for outcome in outcomes for job in outcome.jobs)
+        self._settled(outcomes)
+
+    def _answer(self, loop: Loop, ledger: _Ledger, policy: Thinking, *, within: float) -> bool:
         """Wait for requests for a while, and answer all that are there; whether there were any."""
-        batch = self._taken()
+        batch = self._taken(within)
         considered: list[tuple[_Asked, Outcome]] = []
         for asked in batch:
+            if isinstance(asked, _Consulted) and asked.at_length:
+                found = policy.consult(asked.read, loop.lifecycle, self._clock())
+                found.add_done_callback(
+                    partial(hand_over, answer=asked.answer, otherwise=_not_leading())
+                )
+                continue
             if isinstance(asked, _Consulted):
                 _consult(asked, loop.lifecycle, self._clock())
                 continue
@@ -256,9 +324,14 @@ class Leading:
                 asked.answer.set_exception(error)
                 continue
             ledger.specs.update(asked.specs)
+            if asked.note is not None:
+                ledger.notes.append(asked.note)
             considered.append((asked, outcome))
         try:
             loop.settle()
+            if ledger.notes:
+                # Calls that were granted and changed nothing.
+                ledger.write((), term=loop.term)
         except Exception as error:
             for asked, _ in considered:
                 asked.answer.set_exception(_unwritten(error))
@@ -267,11 +340,11 @@ class Leading:
             asked.answer.set_result(outcome)
         return bool(considered)
 
-    def _taken(self) -> list[_Asked | _Consulted]:
-        """Requests that wait; when there are none, the first one to come within a look."""
+    def _taken(self, within: float) -> list[_Asked | _Consulted]:
+        """Requests that wait; when there are none, the first one to come within some seconds."""
         found = []
         try:
-            first = self._asked.get(timeout=self.pace.look)
+            first = self._asked.get(timeout=max(within, 0.0))
             while True:
                 if first is not None:
                     found.append(first)

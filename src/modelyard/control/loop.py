@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from modelyard.control.lifecycle.events import Decided, Event, ProbeOver, TaskRefused
@@ -111,6 +111,19 @@ class Loop:
             return
         self.note(decided)
 
+    def follow(self, decided: Iterable[Decided], seen: Lifecycle, now: float) -> bool:
+        """Let be so what was decided on earlier records; whether it still can.
+
+        Where a job that is named has changed meanwhile, nothing of it is done: who is stopped and
+        who starts in its place belong together.
+        """
+        wanted = [replace(one, at=now) for one in decided]
+        if any(self._standing(one.job) != _standing(seen.jobs.get(one.job)) for one in wanted):
+            return False
+        wanted.sort(key=self._growth)
+        self.note(wanted)
+        return True
+
     def act(self, now: float) -> None:
         """Start, stop and forget tasks until there is what is wanted."""
         reports = {report.name: report for report in self.engine.reports()}
@@ -146,6 +159,9 @@ class Loop:
         self.place(now)
         self.act(now)
 
+    def _standing(self, name: str) -> object:
+        return _standing(self.lifecycle.jobs.get(name))
+
     def _growth(self, decided: Decided) -> int:
         job = self.lifecycle.jobs.get(decided.job)
         return sum(count for _, count in decided.parts) - (job.devices if job else 0)
@@ -156,3 +172,10 @@ def _refused(order: Order, now: float, why: str) -> Event:
         what = f"cannot be started: {why}"
         return ProbeOver(now, order.node, order.device, order.task.attempt, None, what)
     return TaskRefused(now, order.task, why)
+
+
+def _standing(job: Job | None) -> object:
+    """What of a job a decision depends on."""
+    if job is None:
+        return None
+    return job.state, job.parts, job.min_devices, job.max_devices, job.priority

@@ -60,6 +60,11 @@ class Recipes:
             )
         return self._known[job]
 
+    def estimate(self, job: str) -> Estimate:
+        """What was foreseen of this job; of thousands that wait, nothing else is needed."""
+        kept = self.store.job(job)
+        return estimate_of(json.loads(kept.spec)["estimate"]) if kept else Estimate()
+
     def __call__(self, job: Job, slot: Slot, name: TaskName) -> Task:
         written, run = self.written(job.id), self.run(job.id)
         run.mkdir(parents=True, exist_ok=True, mode=0o700)

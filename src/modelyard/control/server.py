@@ -8,6 +8,7 @@ import logging
 import os
 import secrets
 import socket
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from modelyard.control.api.app import Calls, application
 from modelyard.control.api.future import Future
 from modelyard.control.api.inside import Inside
 from modelyard.control.api.jobs import Jobs
+from modelyard.control.api.lists import Lists
 from modelyard.control.api.past import Past
 from modelyard.control.api.shapes import line_shape
 from modelyard.control.api.tenants import Tenants
@@ -54,7 +56,6 @@ from modelyard.errors import InputError
 from modelyard.files import write_atomically
 from modelyard.schedule.view import Policy, TenantView
 from modelyard.spec.cluster import Cluster
-from modelyard.speed.model import Observation
 
 log = logging.getLogger(__name__)
 
@@ -68,6 +69,9 @@ TOLD_SECONDS = 30.0
 MOST_RECALLED = 500
 #: how long open connections may keep a server from ending
 END_SECONDS = 2
+#: For so long may the policy's thread keep others from running. Each row of SQLite is a chance to
+#: be kept waiting: with Python's own 5 ms, a hundred of them take half a second.
+SWITCH_SECONDS = 0.0005
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,6 +153,7 @@ class YardServer:
             # Nobody waits for slow clients; those who listen to the log are let go before.
             timeout_graceful_shutdown=END_SECONDS,
         )
+        sys.setswitchinterval(SWITCH_SECONDS)
         self.leading.start()
         if self._backups is not None:
             self._backups.start()
@@ -164,6 +169,7 @@ class YardServer:
 
     def _application(self) -> Starlette:
         forecasts = Forecasts(self.leading, lambda: self._scheduler)
+        lists = Lists(self._store, self.leading)
         jobs = Jobs(
             self._store,
             self.leading,
@@ -171,10 +177,11 @@ class YardServer:
             self.settings.cluster,
             lambda: self._scheduler,
             forecasts,
+            lists,
         )
         calls = Calls(
             jobs=jobs,
-            yard=Yard(self._store, self.leading, self._feed, self._backups),
+            yard=Yard(self._store, self.leading, self._feed, lists, self._backups),
             tenants=Tenants(self._store, self.leading, self.tenancy),
             inside=Inside(self._database, self.leading, self._engine),
             past=Past(self._store, self.leading, lambda: self._scheduler, self._recipes.run),
@@ -227,7 +234,7 @@ class YardServer:
         return self._scheduler.decide(lifecycle, now)
 
     def _introduced(self, job: Job) -> LiveKnowledge:
-        return LiveKnowledge(self._recipes.written(job.id).estimate, job.min_devices)
+        return LiveKnowledge(self._recipes.estimate(job.id), job.min_devices)
 
     def _news(self, lifecycle: Lifecycle, now: float) -> Sequence[Event]:
         """Nodes that the yard does not know yet, and steps that jobs have committed."""
@@ -249,13 +256,9 @@ class YardServer:
             yield from self._pressure.news(lifecycle, read_memory(), now)
 
     def _learn(self, job: Job, reached: Reached) -> None:
-        """Let a step that all of a job's devices took part in correct what is believed of it."""
-        scheduler = self._scheduler
-        if scheduler is None or not job.state.placed or not reached.step_seconds:
-            return
-        known = scheduler.knowledge.get(job.id)
-        if known is not None and reached.members == len(job.slots):
-            known.measured(Observation(scheduler.footprint(job), reached.step_seconds))
+        scheduler, whole = self._scheduler, reached.members == len(job.slots)
+        if scheduler is not None and job.state.placed and reached.step_seconds and whole:
+            scheduler.measured(job, reached.step_seconds)
 
 
 class _Uvicorn(uvicorn.Server):

@@ -99,7 +99,12 @@ def _of_jobs(jobs: Jobs) -> list[Operation]:
             query=(
                 Query("all", Kind.FLAG, "also those that are over"),
                 Query("most", Kind.NUMBER, "how many, 100 by default and 1,000 at most"),
-                Query("skip", Kind.NUMBER, "how many of the newest to leave out"),
+                Query("skip", Kind.NUMBER, "how many of the first to leave out"),
+                Query("state", Kind.TEXT, "only jobs in this state, or in one of `a,b`"),
+                Query("tenant", Kind.TEXT, "only jobs of this tenant"),
+                Query("owner", Kind.TEXT, "only jobs that this user submitted"),
+                Query("search", Kind.TEXT, "only jobs with these letters in their name"),
+                Query("order", Kind.TEXT, "`newest` first, `oldest` first, or by `name`"),
             ),
         ),
         Operation(
@@ -307,8 +312,8 @@ def described() -> dict[str, Any]:
     """The description of all calls, without a yard behind them."""
     nobody = cast("Any", None)
     calls = Calls(
-        jobs=Jobs(*[nobody] * 6),
-        yard=Yard(*[nobody] * 3),
+        jobs=Jobs(*[nobody] * 7),
+        yard=Yard(*[nobody] * 4),
         tenants=Tenants(*[nobody] * 3),
         inside=Inside(*[nobody] * 3),
         past=Past(*[nobody] * 4),
@@ -326,7 +331,12 @@ def application(calls: Calls, more: Sequence[BaseRoute] = ()) -> Starlette:
             one.path,
             cast("Any", one.answer)
             if one.public
-            else guarded(calls.yard.store.database, clock, one.checked),
+            else guarded(
+                calls.yard.store.database,
+                clock,
+                one.checked,
+                callers=calls.yard.store.callers,
+            ),
             methods=[one.method],
         )
         for one in table

@@ -17,7 +17,7 @@ from starlette.responses import JSONResponse, Response
 
 from modelyard.control.leading import Clock, NotNow
 from modelyard.control.lifecycle.machine import NotPossible
-from modelyard.control.store.callers import Caller, note_call, recognise
+from modelyard.control.store.callers import Caller, Callers, Note, digest_of, note_call
 from modelyard.control.store.lease import leader
 from modelyard.errors import InputError, YardError
 
@@ -52,6 +52,11 @@ class Call:
     @property
     def job(self) -> str:
         return str(self.request.path_params["job"])
+
+    def note(self, at: float, status: int) -> Note:
+        """What the audit says of it when it has ended so."""
+        call = f"{self.request.method} {self.request.url.path}"
+        return Note(at, self.caller, call, status)
 
     def number(self, name: str, otherwise: int, *, most: int) -> int:
         """A whole number of the query."""
@@ -134,15 +139,19 @@ def guarded(
     *,
     identify: Identify | None = None,
     show: Show = lambda _, __, failure: failure.as_json(),
+    callers: Callers | None = None,
 ) -> Callable[[Request], Awaitable[Response]]:
     """A route that knows its caller, answers every error in one shape, and leaves a trace."""
-    who = identify or _bearer
+    known = callers or Callers(database)
 
     async def route(request: Request) -> Response:
         caller: Caller | None = None
         detail = ""
         try:
-            caller = await run_in_threadpool(who, database, request)
+            if identify is not None:
+                caller = await run_in_threadpool(identify, database, request)
+            else:
+                caller = await _bearer(known, request)
             response = await answer(Call(request, caller))
         except ClientDisconnect:
             return Response(status_code=499)
@@ -151,7 +160,7 @@ def guarded(
             response, detail = elsewhere or show(request, caller, failure_of(error)), str(error)
         except Exception as error:
             response, detail = show(request, caller, failure_of(error)), str(error)
-        if request.method != "GET" or 400 <= response.status_code < 500:
+        if _leaves_a_trace(request, response.status_code):
             call = f"{request.method} {request.url.path}"
             await run_in_threadpool(
                 _trace, database, clock(), caller, call, response.status_code, detail
@@ -161,12 +170,23 @@ def guarded(
     return route
 
 
-def _bearer(database: Database, request: Request) -> Caller:
+def _leaves_a_trace(request: Request, status: int) -> bool:
+    """Whether the audit is to know of a call, and does not yet.
+
+    Whoever is sent to another server is noted there.
+    """
+    if getattr(request.state, "noted", False) or status == 307:
+        return False
+    return request.method != "GET" or 400 <= status < 500
+
+
+async def _bearer(callers: Callers, request: Request) -> Caller:
     scheme, _, token = request.headers.get("authorization", "").partition(" ")
     if scheme.lower() != "bearer" or not token:
         fix = "send 'Authorization: Bearer TOKEN', or set YARD_TOKEN"
         raise Refused(401, "this yard wants to know who calls", fix=fix)
-    caller = recognise(database, token.strip())
+    digest = digest_of(token.strip())
+    caller = callers.known(digest) or await run_in_threadpool(callers.recognise, digest)
     if caller is None:
         raise Refused(401, "this token is not valid", fix="ask an admin for 'yard tokens issue'")
     return caller

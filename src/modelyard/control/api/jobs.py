@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 
@@ -11,6 +12,7 @@ from starlette.responses import JSONResponse, Response
 
 from modelyard.control.api.answers import FullJobShape
 from modelyard.control.api.calls import Answer, Call, Refused, not_found
+from modelyard.control.api.lists import Lists, listing
 from modelyard.control.api.sentences import when_it_ends, where_it_is
 from modelyard.control.api.shapes import job_shape, kept_shape, line_shape, prediction_shape
 from modelyard.control.deciding import Scheduler
@@ -30,7 +32,6 @@ from modelyard.spec.cluster import Cluster
 
 Fields = Mapping[str, object]
 
-MOST_LISTED = 1_000
 #: of a file's name in what is said of it
 MOST_LETTERS = 100
 MOST_LOG_BYTES = 1 << 20
@@ -57,13 +58,14 @@ class Jobs:
     cluster: Cluster
     scheduler: Callable[[], Scheduler | None]
     forecasts: Forecasts
+    lists: Lists
 
     async def submit(self, call: Call) -> Response:
         """POST: submit a job; 201: it can no longer be lost, 200: it was there before."""
         text = (await call.body()).decode("utf-8", errors="replace")
         query = call.request.query_params
         taken = await self.take(
-            call.caller,
+            call,
             text,
             id=checked_id(query["id"]) if "id" in query else new_id(),
             folder=query.get("folder", ""),
@@ -73,40 +75,39 @@ class Jobs:
         return JSONResponse(shape, status_code=201 if taken.new else 200)
 
     async def take(
-        self, caller: Caller, text: str, *, id: str, folder: str = "", file: str = "job"
+        self, call: Call, text: str, *, id: str, folder: str = "", file: str = "job"
     ) -> Taken:
         """The job of a text that somebody wrote, once: whoever asks twice is told of the first."""
-        before = await run_in_threadpool(self.store.job, id)
-        if before is not None:
-            if not caller.may_see(before.job.facts.tenant):
-                raise Refused(409, f"the id '{id}' is taken", fix="choose another one")
-            return Taken(before.job, before.ended, new=False)
-        job, kept = await run_in_threadpool(
-            lambda: submission(
+
+        def made() -> Kept | tuple[Job, str]:
+            """What was submitted under this id before, or the job of the text."""
+            return self.store.job(id) or submission(
                 text,
                 id=id,
-                caller=caller,
+                caller=call.caller,
                 folder=folder,
                 cluster=self.cluster,
                 at=self.leading.now,
                 file=file[:MOST_LETTERS],
             )
-        )
-        await self._happen(Submitted(self.leading.now, job), specs={id: kept})
+
+        found = await run_in_threadpool(made)
+        if isinstance(found, Kept):
+            if not call.caller.may_see(found.job.facts.tenant):
+                raise Refused(409, f"the id '{id}' is taken", fix="choose another one")
+            return Taken(found.job, found.ended, new=False)
+        job, kept = found
+        event = Submitted(self.leading.now, job)
+        await self._happen(call, event, specs={id: kept}, status=201)
         return Taken(job, None, new=True)
 
     async def page(self, call: Call) -> Response:
         """GET: unfinished jobs, or all of them with `all=1`; the newest first."""
-        most = call.number("most", 100, most=MOST_LISTED)
-        skip = call.number("skip", 0, most=10**9)
-        found = await run_in_threadpool(
-            lambda: self.store.page(
-                tenant=call.caller.scope, over=call.flag("all"), most=most, skip=skip
-            )
-        )
-        counts = await run_in_threadpool(lambda: self.store.counts(tenant=call.caller.scope))
-        shapes = [job_shape(kept.job, self.leading.now, ended=kept.ended) for kept in found]
-        return JSONResponse({"jobs": shapes, "counts": counts})
+        asked = listing(call)
+        texts = await self.lists.texts(asked) if asked else []
+        counts = await self.lists.counts(asked.tenant if asked else call.caller.scope)
+        body = f'{{"jobs": [{", ".join(texts)}], "counts": {json.dumps(counts)}}}'
+        return Response(body, media_type="application/json")
 
     async def show(self, call: Call) -> Response:
         """GET: one job in full, with what was last foreseen of it; `forecast=1` looks ahead now."""
@@ -135,7 +136,9 @@ class Jobs:
         foreseen = forecast.predictions.get(kept.job.id)
         if kept.job.state is State.WAITING:
             start = foreseen.start.at if foreseen and foreseen.start else None
-            asked = self.leading.consult(lambda *then: self._explained(kept.job.id, start, *then))
+            asked = self.leading.consult(
+                lambda *then: self._explained(kept.job.id, start, *then), at_length=True
+            )
             explained: dict[str, object] = await asyncio.wrap_future(asked)
             found.update(explained)
         if foreseen is not None:
@@ -179,7 +182,7 @@ class Jobs:
                 what = f"job {kept.job.id} is {kept.job.state} already"
                 raise Refused(409, what, fix="submit it again")
             event = Wished(self.leading.now, kept.job.id, wish, call.caller.user)
-            jobs = (await self._happen(event)).jobs
+            jobs = (await self._happen(call, event)).jobs
             return JSONResponse(job_shape(jobs[-1] if jobs else kept.job, self.leading.now))
 
         return answer
@@ -205,7 +208,7 @@ class Jobs:
             numbers.get("max_devices", job.max_devices),
             numbers.get("priority", job.priority),
         )
-        await self._happen(event)
+        await self._happen(call, event)
         return JSONResponse(await self._in_full(await self.found(call)))
 
     async def _in_full(self, kept: Kept) -> FullJobShape:
@@ -214,8 +217,14 @@ class Jobs:
         foreseen = latest.predictions.get(kept.job.id) if latest else None
         return kept_shape(kept, self.leading.now, lines, foreseen)
 
-    async def _happen(self, event: Event, *, specs: dict[str, str] | None = None) -> Outcome:
-        return await asyncio.wrap_future(self.leading.ask(event, specs))
+    async def _happen(
+        self, call: Call, event: Event, *, specs: dict[str, str] | None = None, status: int = 200
+    ) -> Outcome:
+        """Let an event happen, and be in the audit in the same instant."""
+        note = call.note(event.at, status)
+        outcome = await asyncio.wrap_future(self.leading.ask(event, specs, note=note))
+        call.request.state.noted = True
+        return outcome
 
     async def found(self, call: Call) -> Kept:
         """The job that a prefix of its id, or its name, means; only among those to be seen."""

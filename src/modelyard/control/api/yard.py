@@ -14,6 +14,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response, Strea
 
 from modelyard.control.api.answers import NodeShape
 from modelyard.control.api.calls import Call, Refused
+from modelyard.control.api.lists import Lists
 from modelyard.control.api.shapes import line_shape, node_shape
 from modelyard.control.backup.schedule import Schedule
 from modelyard.control.feed import Feed
@@ -23,7 +24,7 @@ from modelyard.control.lifecycle.invariants import violations
 from modelyard.control.lifecycle.machine import Lifecycle
 from modelyard.control.lifecycle.node import Health
 from modelyard.control.lifecycle.states import State
-from modelyard.control.store.callers import Caller, Role, audited, issue, issued, revoke
+from modelyard.control.store.callers import Caller, Role, audited, issue, issued
 from modelyard.control.store.lease import leader
 from modelyard.control.store.store import Line, Store
 from modelyard.errors import InputError
@@ -41,13 +42,14 @@ class Yard:
     store: Store
     leading: Leading
     feed: Feed
+    lists: Lists
     #: of this server, where it makes backups
     backups: Schedule | None = None
 
     async def status(self, call: Call) -> Response:
         """GET: who leads, how many jobs are where, and from the leader how backups are doing."""
         found = await run_in_threadpool(leader, self.store.database)
-        counts = await run_in_threadpool(lambda: self.store.counts(tenant=call.caller.scope))
+        counts = await self.lists.counts(call.caller.scope)
         tells = self.leading.leads and call.caller.role is Role.ADMIN
         seen = self.backups.condition if self.backups and tells else None
         return JSONResponse(
@@ -153,7 +155,7 @@ class Yard:
         """DELETE: make a token invalid at once."""
         only_admin(call)
         hint = str(call.request.path_params["hint"])
-        gone = await run_in_threadpool(revoke, self.store.database, hint)
+        gone = await run_in_threadpool(self.store.callers.revoke, hint)
         if not gone:
             raise Refused(404, f"no token begins with '{hint[:40]}'", fix="see 'yard tokens'")
         return JSONResponse({"revoked": gone})
@@ -162,7 +164,7 @@ class Yard:
         """GET: figures of the whole yard in the format of Prometheus."""
         only_admin(call)
         figures = await asyncio.wrap_future(self.leading.consult(_figures))
-        counts = await run_in_threadpool(self.store.counts)
+        counts = await self.lists.counts(None)
         states = {state: counts.get(state, 0) for state in State}
         lines = ["# TYPE yard_jobs gauge"]
         lines += [f'yard_jobs{{state="{state}"}} {count}' for state, count in states.items()]

@@ -120,7 +120,7 @@ class Forecasts:
                 return None
             return take_present(scheduler, lifecycle, now, newcomer=newcomer)
 
-        present = self._leading.consult(read).result(timeout=PRESENT_SECONDS)
+        present = self._leading.consult(read, at_length=True).result(timeout=PRESENT_SECONDS)
         if present is None:
             raise _nobody_knows()
         return present

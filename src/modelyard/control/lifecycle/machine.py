@@ -99,6 +99,13 @@ class Lifecycle:
             else:
                 self.active.pop(job.id, None)
 
+    def copy(self) -> Lifecycle:
+        """The same records, which stay as they are now: for whoever thinks about them for long."""
+        found = Lifecycle()
+        found.jobs, found.active = dict(self.jobs), dict(self.active)
+        found.nodes = dict(self.nodes)
+        return found
+
     @singledispatchmethod
     def handle(self, event: Event) -> Outcome:
         """What follows from an event; nothing when it is old news."""

@@ -5,6 +5,9 @@ from __future__ import annotations
 import hashlib
 import re
 import secrets
+import threading
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -12,6 +15,10 @@ from sqlalchemy import Engine, delete, select
 
 from modelyard.control.store.tables import audit, tokens
 
+#: A token that was recognised is for so long, also where another server revoked it meanwhile.
+KNOWN_SECONDS = 1.0
+#: Tokens that are remembered at once; nobody has as many.
+MOST_KNOWN = 10_000
 PREFIX = "yard_"
 HINT_LETTERS = len(PREFIX) + 4
 #: longer than a hint: a token, or the most of one
@@ -88,6 +95,46 @@ def recognise_digest(database: Engine, digest: str) -> Caller | None:
     return Caller(row.user, row.tenant, Role(row.role)) if row else None
 
 
+class Callers:
+    """Tokens that were recognised within the last second: whoever asks often is looked up once.
+
+    Refusals are not remembered, and what is revoked here is forgotten at once. Safe to use from any
+    thread.
+    """
+
+    def __init__(self, database: Engine, clock: Callable[[], float] = time.monotonic) -> None:
+        self._database, self._clock = database, clock
+        self._lock = threading.Lock()
+        self._known: dict[str, tuple[float, Caller]] = {}
+        #: grows with every revocation, so that nobody remembers what was read before it
+        self._revocations = 0
+
+    def known(self, digest: str) -> Caller | None:
+        """Whose token it is, without asking the database; None where only that can say."""
+        with self._lock:
+            until, caller = self._known.get(digest, (-1.0, None))
+        return caller if self._clock() < until else None
+
+    def recognise(self, digest: str) -> Caller | None:
+        """Whose token it is; None for nobody's."""
+        revocations, began = self._revocations, self._clock()
+        caller = recognise_digest(self._database, digest)
+        with self._lock:
+            if caller is not None and revocations == self._revocations:
+                if len(self._known) >= MOST_KNOWN:
+                    self._known.clear()
+                self._known[digest] = began + KNOWN_SECONDS, caller
+        return caller
+
+    def revoke(self, hint: str) -> int:
+        """Make tokens that begin so invalid, here at once; how many there were."""
+        gone = revoke(self._database, hint)
+        with self._lock:
+            self._revocations += 1
+            self._known.clear()
+        return gone
+
+
 def issued(database: Engine) -> list[Issued]:
     """All tokens that are valid, the oldest first."""
     with database.connect().execution_options(reads=True) as connection:
@@ -111,21 +158,33 @@ def redacted(text: str) -> str:
     return _TOKEN.sub(lambda found: f"{found[0][:HINT_LETTERS]}…", text)
 
 
+@dataclass(frozen=True, slots=True)
+class Note:
+    """A line of the audit: who called what, and how it ended."""
+
+    at: float
+    caller: Caller | None
+    call: str
+    status: int
+    detail: str = ""
+
+    def row(self) -> dict[str, object]:
+        return {
+            "at": self.at,
+            "user": self.caller.user if self.caller else "",
+            "tenant": self.caller.tenant if self.caller else "",
+            "call": redacted(self.call)[:400],
+            "status": self.status,
+            "detail": redacted(self.detail)[:2_000],
+        }
+
+
 def note_call(
     database: Engine, *, at: float, caller: Caller | None, call: str, status: int, detail: str = ""
 ) -> None:
     """Keep who called what, and how it ended."""
     with database.begin() as connection:
-        connection.execute(
-            audit.insert().values(
-                at=at,
-                user=caller.user if caller else "",
-                tenant=caller.tenant if caller else "",
-                call=redacted(call)[:400],
-                status=status,
-                detail=redacted(detail)[:2_000],
-            )
-        )
+        connection.execute(audit.insert(), [Note(at, caller, call, status, detail).row()])
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,10 +13,12 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from modelyard.control.lifecycle.job import Held, Job
 from modelyard.control.lifecycle.machine import Entry, Lifecycle, Outcome
-from modelyard.control.lifecycle.states import Reason, State
+from modelyard.control.lifecycle.states import OVER, Reason, State
+from modelyard.control.listing import Listing, Order
+from modelyard.control.store.callers import Callers, Note
 from modelyard.control.store.lease import hold
 from modelyard.control.store.records import job_of, job_text, node_of, node_text
-from modelyard.control.store.tables import entries, jobs, nodes
+from modelyard.control.store.tables import audit, entries, jobs, nodes
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,13 +43,20 @@ class Store:
 
     def __init__(self, database: Engine) -> None:
         self.database = database
+        self.callers = Callers(database)
 
     def write(
-        self, outcomes: Sequence[Outcome], *, term: int, specs: Mapping[str, str] | None = None
+        self,
+        outcomes: Sequence[Outcome],
+        *,
+        term: int,
+        specs: Mapping[str, str] | None = None,
+        notes: Sequence[Note] = (),
     ) -> None:
         """All outcomes, in order, or none; `Superseded` when another server leads.
 
         A job that is written for the first time needs its spec, the JSON of what people wrote.
+        `notes` of the calls that wanted all this go to the audit with it.
         """
         changed = {job.id: job for outcome in outcomes for job in outcome.jobs}
         turned = {node.name: node for outcome in outcomes for node in outcome.nodes}
@@ -62,6 +71,8 @@ class Store:
                 _put(connection, nodes, kept, key="name")
             if log:
                 connection.execute(entries.insert(), [_entry_row(entry) for entry in log])
+            if notes:
+                connection.execute(audit.insert(), [note.row() for note in notes])
 
     def load(self) -> Lifecycle:
         """Everything that is not over."""
@@ -87,22 +98,21 @@ class Store:
         asked = asked.order_by(jobs.c.submitted.desc()).limit(most)
         return [kept_of(row) for row in self._read(asked)]
 
-    def page(
-        self,
-        *,
-        tenant: str | None = None,
-        over: bool = False,
-        most: int = 100,
-        skip: int = 0,
-    ) -> list[Kept]:
-        """Jobs that are not over, or all of them; the newest first."""
-        asked = select(jobs)
-        if not over:
-            asked = asked.where(jobs.c.ended.is_(None))
-        if tenant is not None:
-            asked = asked.where(jobs.c.tenant == tenant)
-        asked = asked.order_by(jobs.c.submitted.desc(), jobs.c.id.desc()).limit(most).offset(skip)
-        return [kept_of(row) for row in self._read(asked)]
+    def page(self, asked: Listing) -> list[Kept]:
+        """Jobs that somebody asked for, without what people wrote."""
+        found = select(jobs.c.record, jobs.c.ended)
+        if asked.states:
+            found = found.where(jobs.c.state.in_(sorted(asked.states)))
+        elif not asked.over:
+            found = found.where(jobs.c.ended.is_(None))
+        if asked.tenant is not None:
+            found = found.where(jobs.c.tenant == asked.tenant)
+        if asked.owner:
+            found = found.where(jobs.c.owner == asked.owner)
+        if asked.search:
+            found = found.where(jobs.c.name.icontains(asked.search, autoescape=True))
+        found = found.order_by(*_ORDERS[asked.order]).limit(asked.most).offset(asked.skip)
+        return [Kept(job_of(record), "", ended) for record, ended in self._read(found)]
 
     def counts(self, *, tenant: str | None = None) -> dict[State, int]:
         """How many jobs are in each state."""
@@ -110,6 +120,15 @@ class Store:
         if tenant is not None:
             asked = asked.where(jobs.c.tenant == tenant)
         return {State(state): count for state, count in self._read(asked)}
+
+    def over(self) -> dict[tuple[str, State], int]:
+        """How many jobs of each tenant are over, by how they ended."""
+        asked = (
+            select(jobs.c.tenant, jobs.c.state, func.count())
+            .where(jobs.c.state.in_(sorted(OVER)))
+            .group_by(jobs.c.tenant, jobs.c.state)
+        )
+        return {(tenant, State(state)): count for tenant, state, count in self._read(asked)}
 
     def log(
         self,
@@ -147,6 +166,13 @@ class Store:
     def _read(self, asked: Select[*tuple[Any, ...]]) -> Sequence[Row[*tuple[Any, ...]]]:
         with self.database.connect().execution_options(reads=True) as connection:
             return connection.execute(asked).all()
+
+
+_ORDERS = {
+    Order.NEWEST: (jobs.c.submitted.desc(), jobs.c.id.desc()),
+    Order.OLDEST: (jobs.c.submitted, jobs.c.id),
+    Order.NAME: (jobs.c.name, jobs.c.submitted, jobs.c.id),
+}
 
 
 def _row(job: Job, spec: str) -> dict[str, object]:
