@@ -138,3 +138,10 @@ def test_a_few_jobs_run_for_real_and_in_the_simulator() -> None:
     assert "ok    fifo: yard and simulator part" in done.stdout
     again = next(line for line in done.stdout.splitlines() if "decisions the same" in line)
     assert again.startswith("ok"), again
+
+
+@pytest.mark.slow
+def test_a_yard_answers_in_a_quick_run() -> None:
+    done = run("control", "--quick")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "0 calls failed" in done.stdout

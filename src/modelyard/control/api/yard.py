@@ -168,6 +168,7 @@ class Yard:
         states = {state: counts.get(state, 0) for state in State}
         lines = ["# TYPE yard_jobs gauge"]
         lines += [f'yard_jobs{{state="{state}"}} {count}' for state, count in states.items()]
+        figures["yard_decision_seconds"] = self.leading.decision_seconds
         for name, value in figures.items():
             lines += [f"# TYPE {name} gauge", f"{name} {value}"]
         return PlainTextResponse(
