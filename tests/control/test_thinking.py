@@ -33,6 +33,7 @@ def a_loop(*names: str) -> Loop:
         ledger=Forgetful(),
         engine=nobody,
         recipe=nobody,
+        probe=nobody,
         decide=lambda *_: (),
         term=1,
     )
