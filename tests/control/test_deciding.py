@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -46,9 +47,9 @@ def a_job(
     return Job(facts=facts, min_devices=devices[0], max_devices=devices[1], since=at)
 
 
-def introduced(job: Job) -> LiveKnowledge:
-    estimate = Estimate(steps=50.0, curve=CURVE) if job.elastic else Estimate()
-    return LiveKnowledge(estimate, job.min_devices)
+def introduced(jobs: Sequence[Job]) -> list[LiveKnowledge]:
+    known = Estimate(steps=50.0, curve=CURVE)
+    return [LiveKnowledge(known if job.elastic else Estimate(), job.min_devices) for job in jobs]
 
 
 def recipe(job: Job, slot: object, name: TaskName) -> Task:

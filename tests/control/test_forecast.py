@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pytest
 
@@ -39,8 +39,8 @@ class World:
         self.happen(NodeSeen(0.0, NodeRecord(name=node.name, kind=node.kind, devices=2)))
         self.scheduler = Scheduler(policy(name), CLUSTER, self.introduced, round_seconds=5.0)
 
-    def introduced(self, job: Job) -> LiveKnowledge:
-        return LiveKnowledge(self.lengths[job.id], job.min_devices)
+    def introduced(self, jobs: Sequence[Job]) -> list[LiveKnowledge]:
+        return [LiveKnowledge(self.lengths[job.id], job.min_devices) for job in jobs]
 
     def happen(self, event: object) -> None:
         self.lifecycle.apply(self.lifecycle.handle(event))

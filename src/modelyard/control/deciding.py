@@ -35,8 +35,8 @@ from modelyard.spec.allocation import (
 from modelyard.spec.cluster import Cluster
 from modelyard.speed.model import Observation
 
-#: What is known of a job that the scheduler has not met yet.
-Introduce = Callable[[Job], LiveKnowledge]
+#: What is known of jobs that the scheduler has not met yet, in their order.
+Introduce = Callable[[Sequence[Job]], Iterable[LiveKnowledge]]
 #: is told what the policy was shown and what it decided
 WatchDecisions = Callable[[View, Sequence[Decision]], None]
 
@@ -133,9 +133,13 @@ class Scheduler:
 
     def _follow(self, lifecycle: Lifecycle) -> None:
         """Bring the book to what the records say."""
-        for name, job in lifecycle.jobs.items():
-            if self._seen.get(name) is not job:
-                self._enter(job)
+        changed = [job for name, job in lifecycle.jobs.items() if self._seen.get(name) is not job]
+        strangers = [job for job in changed if job.id not in self.book.row_of]
+        for job, known in zip(strangers, self.introduce(strangers), strict=True):
+            self.knowledge[job.id] = known
+            self.book.add(card_of(job), known)
+        for job in changed:
+            self._enter(job)
         for name in self._seen.keys() - lifecycle.jobs.keys():
             row = self.book.row_of[name]
             knowledge = self.knowledge.pop(name)
@@ -168,11 +172,8 @@ class Scheduler:
     def _enter(self, job: Job) -> None:
         book = self.book
         card = card_of(job)
-        row = book.row_of.get(job.id)
-        if row is None:
-            self.knowledge[job.id] = self.introduce(job)
-            row = book.add(card, self.knowledge[job.id])
-        elif book.cards[row] != card:
+        row = book.row_of[job.id]
+        if book.cards[row] != card:
             book.cards[row] = card
             book.devices[row], book.priority[row] = card.devices, card.priority
         held = self.allocation(job)

@@ -6,6 +6,7 @@ import hmac
 import json
 import os
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -60,10 +61,13 @@ class Recipes:
             )
         return self._known[job]
 
-    def estimate(self, job: str) -> Estimate:
-        """What was foreseen of this job; of thousands that wait, nothing else is needed."""
-        kept = self.store.job(job)
-        return estimate_of(json.loads(kept.spec)["estimate"]) if kept else Estimate()
+    def estimates(self, jobs: Sequence[str]) -> list[Estimate]:
+        """What was foreseen of these jobs; of thousands that wait, nothing else is needed."""
+        found = self.store.specs(jobs)
+        return [
+            estimate_of(json.loads(found[job])["estimate"]) if job in found else Estimate()
+            for job in jobs
+        ]
 
     def __call__(self, job: Job, slot: Slot, name: TaskName) -> Task:
         written, run = self.written(job.id), self.run(job.id)

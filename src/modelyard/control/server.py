@@ -233,8 +233,12 @@ class YardServer:
         self._scheduler.tenants = self.tenancy.views()
         return self._scheduler.decide(lifecycle, now)
 
-    def _introduced(self, job: Job) -> LiveKnowledge:
-        return LiveKnowledge(self._recipes.estimate(job.id), job.min_devices)
+    def _introduced(self, jobs: Sequence[Job]) -> list[LiveKnowledge]:
+        estimates = self._recipes.estimates([job.id for job in jobs])
+        return [
+            LiveKnowledge(estimate, job.min_devices)
+            for job, estimate in zip(jobs, estimates, strict=True)
+        ]
 
     def _news(self, lifecycle: Lifecycle, now: float) -> Sequence[Event]:
         """Nodes that the yard does not know yet, and steps that jobs have committed."""
