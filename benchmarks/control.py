@@ -33,7 +33,10 @@ from table import Table, write_section
 
 PS_P99 = 0.2
 MOST_MIB = 1024.0
-SUBMISSIONS_PER_SECOND = 10.0
+#: clients that submit one job a second each while the others list
+SUBMITTERS = 10
+#: Whoever begins to listen reads what it has missed; nobody is timed before that is over.
+SETTLING_SECONDS = 3.0
 JOB = b"name: waits\ndevices: {min: 1, max: 2}\ncommand: [sleep, '100000']\n"
 
 
@@ -59,7 +62,8 @@ class Connection:
     async def send(
         self, method: str, path: str, body: bytes = b""
     ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        if self._streams is None:
+        # A server lets go of connections on which nothing was asked for some seconds.
+        if self._streams is None or self._streams[0].at_eof():
             self._streams = await asyncio.open_connection(self._host, self._port)
         head = f"{method} {path} HTTP/1.1\r\n{self._head}Content-Length: {len(body)}\r\n\r\n"
         self._streams[1].write(head.encode() + body)
@@ -112,28 +116,34 @@ class Load:
     async def steady(self, seconds: float, after: int) -> None:
         """Every client asks once a second, jobs are submitted, and as many others listen."""
         listening = [asyncio.create_task(self._listen(after)) for _ in range(self.clients)]
-        submitting = Connection(self.url, self.token)
+        await asyncio.sleep(SETTLING_SECONDS)
+        submitting = [Connection(self.url, self.token) for _ in range(SUBMITTERS)]
         await asyncio.gather(
             *(
-                self._regularly("ps", connection, 1.0, at / self.clients, seconds)
+                self._regularly("ps", connection, at / self.clients, seconds)
                 for at, connection in enumerate(self.connections)
             ),
-            self._regularly("submit", submitting, 1.0 / SUBMISSIONS_PER_SECOND, 0.0, seconds),
+            *(
+                self._regularly("submit", connection, at / SUBMITTERS, seconds)
+                for at, connection in enumerate(submitting)
+            ),
         )
-        submitting.close()
+        for connection in submitting:
+            connection.close()
         for task in listening:
             task.cancel()
         await asyncio.gather(*listening, return_exceptions=True)
 
     async def _regularly(
-        self, name: str, connection: Connection, every: float, first: float, seconds: float
+        self, name: str, connection: Connection, first: float, seconds: float
     ) -> None:
+        """A call each second, timed from when it was due: what is late makes the next one late."""
         began = time.monotonic()
         due = began + first
         while due < began + seconds:
             await asyncio.sleep(max(due - time.monotonic(), 0.0))
             await self.timed(name, connection, due)
-            due += every
+            due += 1.0
 
     async def _listen(self, after: int) -> None:
         connection = Connection(self.url, self.token)
@@ -203,7 +213,7 @@ async def measure(folder: Path, pid: int, jobs: int, clients: int, seconds: floa
     await row("list 100 jobs, at once", "ps", lambda: load.closed("ps", calls))
     await row("list 100 jobs, each once a second", "ps", lambda: load.steady(seconds, jobs))
     ps_p99 = float(np.quantile(load.seconds["ps"], 0.99))
-    _add(table, "submit, ten a second, meanwhile", load, "submit", None, None)
+    _add(table, f"submit, {SUBMITTERS} a second, meanwhile", load, "submit", None, None)
     figures = (await load.connections[0].call("GET", "/metrics")).decode()
     taken = float(figures.partition("\nyard_decision_seconds ")[2].split()[0])
     for connection in load.connections:
