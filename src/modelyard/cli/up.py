@@ -219,8 +219,6 @@ def _serve(
     from modelyard.web.app import pages
 
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level="INFO")
-    # `yard bundle` asks so where all threads are; the answer is in the log.
-    faulthandler.register(signal.SIGUSR1, all_threads=True)
     logging.getLogger("alembic").setLevel(logging.WARNING)
     cluster = load_cluster(cluster_text or f"1x{os.cpu_count() or 1}")
     seconds = parse_duration(round_text)
@@ -242,6 +240,8 @@ def _serve(
         backup=_backup_plan(**backup_options),
         record=record,
     )
+    # `yard bundle` asks so where all threads are; the answer is in the log.
+    faulthandler.register(signal.SIGUSR1, all_threads=True)
     YardServer(settings, pages).run()
 
 
