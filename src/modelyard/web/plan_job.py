@@ -80,7 +80,7 @@ class JobDraft:
         try:
             # The id is that of the page: who presses twice submits once.
             id = checked_id(fields.get("id", ""))
-            taken = await self.site.parts.jobs.take(call.caller, text, id=id, file=FILE)
+            taken = await self.site.parts.jobs.take(call, text, id=id, file=FILE)
         except NotNow:
             raise
         except YardError as error:
