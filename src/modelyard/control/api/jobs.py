@@ -22,7 +22,6 @@ from modelyard.control.lifecycle.events import Event, Rescoped, Submitted, Wish,
 from modelyard.control.lifecycle.job import Job
 from modelyard.control.lifecycle.machine import Lifecycle, Outcome
 from modelyard.control.lifecycle.states import State
-from modelyard.control.store.callers import Caller
 from modelyard.control.store.store import Kept, Store
 from modelyard.control.submission import checked_id, new_id, submission
 from modelyard.engines.interface import Engine, TaskName, parse_task_name
