@@ -111,7 +111,7 @@ class Chaos:
 
     def kill_servers(self, kills: int) -> None:
         for number in range(kills):
-            time.sleep(self.luck.uniform(0.0, 1.5))
+            time.sleep(self.luck.uniform(0.0, 0.8))
             assert self.process is not None
             self.process.send_signal(signal.SIGKILL)
             self.process.wait()
