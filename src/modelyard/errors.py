@@ -139,3 +139,16 @@ def _number(value: int) -> str:
 
 def _without_stop(text: str) -> str:
     return text.rstrip(".")
+
+
+#: More names than this hide the sentence they stand in.
+NAMES_SHOWN = 5
+
+
+def some_of(names: Iterable[str], *, last: str = ", ") -> str:
+    """`a, b, c`, and how many more there are; `last` stands before the last when all are shown."""
+    listed = list(names)
+    more = len(listed) - NAMES_SHOWN
+    if more > 0:
+        return f"{', '.join(listed[:NAMES_SHOWN])} and {more:,} more"
+    return last.join(part for part in (", ".join(listed[:-1]), *listed[-1:]) if part)

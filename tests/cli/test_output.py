@@ -7,13 +7,13 @@ import json
 import pytest
 
 from modelyard.cli.output import (
-    NAMES_SHOWN,
     counted,
     pipe_width,
     print_json,
     print_table,
     some_of,
 )
+from modelyard.errors import NAMES_SHOWN
 
 
 def test_table_keeps_cells_whole_when_piped(capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,10 +10,10 @@ import pytest
 from click.testing import CliRunner
 
 from modelyard.cli.main import yard as program
-from modelyard.cli.whatif import workload_of
 from modelyard.control.client import Client
 from modelyard.control.lifecycle.job import Facts, Form, Job
 from modelyard.control.lifecycle.states import Reason, State
+from modelyard.control.replayed import workload_of
 from modelyard.control.store.store import Kept
 from modelyard.control.workload import recorded, step_times
 

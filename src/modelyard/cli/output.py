@@ -6,19 +6,18 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import click
 
+from modelyard.errors import some_of as some_of
 from modelyard.units import counted as counted
 
 #: Wide enough that no table of ours is cut when it is piped; a terminal's own width wins.
 PIPE_WIDTH = 160
 #: Narrower than this no table can be read.
 NARROWEST_PIPE = 20
-#: More names than this hide the sentence they stand in.
-NAMES_SHOWN = 5
 
 _Callback = TypeVar("_Callback", bound=Callable[..., Any])
 
@@ -54,15 +53,6 @@ def called_as() -> str:
         return "yard"
     path = os.path.relpath(sys.argv[0])
     return path if os.path.basename(path) == "yard" and os.access(path, os.X_OK) else "yard"
-
-
-def some_of(names: Iterable[str], *, last: str = ", ") -> str:
-    """`a, b, c`, and how many more there are; `last` stands before the last when all are shown."""
-    listed = list(names)
-    more = len(listed) - NAMES_SHOWN
-    if more > 0:
-        return f"{', '.join(listed[:NAMES_SHOWN])} and {more:,} more"
-    return last.join(part for part in (", ".join(listed[:-1]), *listed[-1:]) if part)
 
 
 def print_json(value: object) -> None:

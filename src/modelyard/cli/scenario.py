@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from modelyard.cli.misfits import Misfit, left_out_note, misfits
 from modelyard.cli.notes import FORMAT_OF_OPTION, tenant_notes, unused_files
 from modelyard.errors import InputError, UnknownName
+from modelyard.simulate.misfits import Misfit, left_out_note, misfits
 from modelyard.units import format_duration, parse_duration
 
 if TYPE_CHECKING:

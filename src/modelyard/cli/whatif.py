@@ -18,12 +18,8 @@ from modelyard.units import format_duration, parse_duration
 
 if TYPE_CHECKING:
     from modelyard.cli.scenario import World
-    from modelyard.simulate.workload import TraceJob, Workload
 
 NAME = "history"
-#: A long history has longer rounds than the yard had, so that nobody waits for hours; jobs that
-#: come and go are decided on as soon as on the yard.
-MOST_ROUNDS = 20_000
 
 
 @click.command()
@@ -113,77 +109,24 @@ def _changes(policy: str | None, nodes: str | None) -> list[str]:
     return [",".join(parts)] if parts else []
 
 
-def workload_of(found: Mapping[str, Any]) -> Workload:
-    """The jobs as the simulator plays them; times from the first submission on."""
-    from modelyard.simulate.workload import Workload
-
-    first = min(job["submitted"] for job in found["jobs"])
-    jobs = (_trace_job(job, first) for job in found["jobs"])
-    ordered = tuple(sorted(jobs, key=lambda job: job.submitted))
-    return Workload(NAME, ordered, tuple(found["notes"]))
-
-
-def _trace_job(job: Mapping[str, Any], first: float) -> TraceJob:
-    from modelyard.simulate.workload import TraceJob
-    from modelyard.speed.amdahl import AmdahlSpeed
-    from modelyard.speed.fixed import FixedWork
-    from modelyard.speed.progress import Work
-    from modelyard.speed.steps import StepsWork
-
-    work: Work = FixedWork(job["duration"], job["devices"])
-    if job["serial"] is not None:
-        law = AmdahlSpeed(job["serial"], job["crossing"], job["devices"])
-        work = StepsWork(job["duration"], law)
-    return TraceJob(
-        id=job["id"],
-        submitted=job["submitted"] - first,
-        devices=job["devices"],
-        work=work,
-        min_devices=job["min_devices"],
-        max_devices=job["max_devices"],
-        model=job["model"],
-        tenant=job["tenant"],
-        priority=job["priority"],
-        exclusive=job["exclusive"],
-        kinds=tuple(job["kinds"]),
-        start_seconds=job["start_seconds"],
-        resize_seconds=job["resize_seconds"],
-    )
-
-
 def world_of(found: Mapping[str, Any]) -> World:
     """The world in which the jobs ran."""
     from modelyard.cli.scenario import World, describe_rules, rule_inputs
-    from modelyard.schedule.view import TenantView
-    from modelyard.simulate.scenario import Scenario
-    from modelyard.spec.cluster import Cluster, Node
+    from modelyard.control.replayed import scenario_of
 
-    nodes = tuple(Node(**{**node, "path": tuple(node["path"])}) for node in found["nodes"])
-    workload = workload_of(found)
-    scenario = Scenario(
-        workload=workload,
-        cluster=Cluster(nodes, found["cluster"], tuple(found["level_bandwidth"])),
-        tenants={one["name"]: TenantView(**one) for one in found["tenants"]},
-        round_seconds=max(found["round_seconds"], _span(workload) / MOST_ROUNDS),
-        reaction_seconds=found["reaction_seconds"],
-        restart_seconds=found["restart_seconds"],
-    )
+    scenario = scenario_of(found)
     jobs = hashlib.sha256(json.dumps(found["jobs"]).encode()).hexdigest()
     return World(
         scenario=scenario,
-        notes=workload.notes,
+        notes=scenario.workload.notes,
         left_out={},
         rules=describe_rules(scenario),
         inputs={"jobs": jobs, "load": "1.0", **rule_inputs(scenario)},
     )
 
 
-def _span(workload: Workload) -> float:
-    """From the first submission to the last one."""
-    return workload.jobs[-1].submitted if workload.jobs else 0.0
-
-
 def _export(found: Mapping[str, Any], path: Path) -> None:
+    from modelyard.control.replayed import workload_of
     from modelyard.simulate.readers.plain import write_csv
 
     workload = workload_of(found)

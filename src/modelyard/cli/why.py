@@ -16,9 +16,9 @@ from modelyard.errors import InputError, UnknownName
 from modelyard.units import format_duration, parse_duration
 
 if TYPE_CHECKING:
-    from modelyard.cli.misfits import Misfit
     from modelyard.schedule.explain import Explanation
     from modelyard.schedule.view import View
+    from modelyard.simulate.misfits import Misfit
     from modelyard.simulate.scenario import Scenario
 
 
@@ -154,7 +154,7 @@ def _check_one_policy(text: str) -> None:
 
 
 def _check_job(job: str, scenario: Scenario, left_out: Mapping[str, Misfit]) -> None:
-    from modelyard.cli.misfits import way_out
+    from modelyard.simulate.misfits import way_out
 
     names = [item.id for item in scenario.workload.jobs]
     if job in left_out:

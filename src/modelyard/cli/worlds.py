@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from modelyard.cli.choice import named_files
-from modelyard.cli.misfits import Misfit, left_out_note, misfits
 from modelyard.cli.notes import tenant_notes
 from modelyard.cli.output import some_of
 from modelyard.cli.scenario import (
@@ -19,6 +18,7 @@ from modelyard.cli.scenario import (
     tenant_views,
 )
 from modelyard.simulate.export import fingerprint
+from modelyard.simulate.misfits import Misfit, left_out_note, misfits
 from modelyard.simulate.node_change import changed_cluster
 from modelyard.simulate.what_if import Change, changed
 

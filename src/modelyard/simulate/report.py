@@ -73,25 +73,34 @@ def _content(comparison: Comparison, setting: Setting) -> dict[str, Any]:
     ranked = comparison.ranked
     across = _span(ranked)
     return {
-        "title": f"{ranked[0].workload} on {ranked[0].cluster}",
-        "headline": headline(ranked, setting.oracles),
-        "facts": _facts(ranked[0], setting),
+        **figures(comparison, setting),
         "columns": COLUMNS,
-        "rows": _rows(ranked, setting.oracles),
-        "any_oracle": any(result.policy in setting.oracles for result in ranked),
-        "cdf": _cdf(ranked),
-        "courses": _courses(ranked, across),
-        "fairness": _fairness(ranked),
         "gantts": [
             {"policy": result.policy, "chart": gantt(result, setting.cluster, across)}
             for result in ranked[:MOST_GANTTS]
         ],
         "gantts_left_out": max(len(ranked) - MOST_GANTTS, 0),
-        "time_axis": across,
         "comparison": comparison,
         "notes": setting.notes,
         "command": setting.command,
         "version": __version__,
+    }
+
+
+def figures(comparison: Comparison, setting: Setting) -> dict[str, Any]:
+    """Tables and charts of a comparison as words and shapes, for any page to show."""
+    ranked = comparison.ranked
+    across = _span(ranked)
+    return {
+        "title": f"{ranked[0].workload} on {ranked[0].cluster}",
+        "headline": headline(ranked, setting.oracles),
+        "facts": _facts(ranked[0], setting),
+        "rows": _rows(ranked, setting.oracles),
+        "any_oracle": any(result.policy in setting.oracles for result in ranked),
+        "cdf": _cdf(ranked),
+        "courses": _courses(ranked, across),
+        "fairness": _fairness(ranked),
+        "time_axis": across,
     }
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from starlette.routing import BaseRoute, Route
 
 from modelyard.control.parts import Parts
-from modelyard.web import cluster, gantt, job, jobs, login, plan
+from modelyard.web import cluster, compare, gantt, job, jobs, login, plan
 from modelyard.web.site import Site, Tab
 
 #: the navigation, from left to right
@@ -16,9 +16,10 @@ TABS = (
     Tab("/jobs", "Jobs"),
     Tab("/time", "Time"),
     Tab("/plan", "Plan"),
+    Tab("/compare", "Compare"),
 )
 #: each has `routes(site)`
-PAGES = (login, cluster, jobs, job, gantt, plan)
+PAGES = (login, cluster, jobs, job, gantt, plan, compare)
 
 
 def pages(parts: Parts) -> Sequence[BaseRoute]:

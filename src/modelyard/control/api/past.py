@@ -21,6 +21,7 @@ from modelyard.control.deciding import Scheduler
 from modelyard.control.history import History, Span, as_seen, curves, fold, uses
 from modelyard.control.leading import Leading, NotNow
 from modelyard.control.store import past
+from modelyard.control.store.callers import Caller
 from modelyard.control.store.past import Known
 from modelyard.control.store.store import Store
 from modelyard.control.workload import recorded
@@ -55,13 +56,14 @@ class Past:
         """
         until = call.moment("to", self.leading.now)
         since = call.moment("from", until - USUAL_DAY)
-        return JSONResponse(await run_in_threadpool(self._workload, call, since, until))
+        return JSONResponse(await run_in_threadpool(self.played, call.caller, since, until))
 
-    def _workload(self, call: Call, since: float, until: float) -> WorkloadShape:
+    def played(self, caller: Caller, since: float, until: float) -> WorkloadShape:
+        """The same for whoever asks in another way."""
         scheduler = self.scheduler()
         if scheduler is None:
             raise NotNow("this server does not lead at the moment", fix="try again in a moment")
-        scope = call.caller.scope
+        scope = caller.scope
         kept = past.submitted_between(
             self.store.database, since, until, tenant=scope, most=MOST_JOBS + 1
         )
@@ -83,7 +85,7 @@ class Past:
             "tenants": [
                 cast("TenantRightsShape", asdict(one))
                 for one in tenants.values()
-                if call.caller.may_see(one.name)
+                if caller.may_see(one.name)
             ],
             "policy": scheduler.policy.name,
             "restart_seconds": scheduler.restart_seconds,

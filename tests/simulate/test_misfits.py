@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from modelyard.cli.misfits import Cause, left_out_note, misfits, way_out
 from modelyard.errors import CapacityError
 from modelyard.schedule.view import TenantView
+from modelyard.simulate.misfits import Cause, left_out_note, misfits, way_out
 from modelyard.simulate.workload import TraceJob, Workload
 from modelyard.spec.shorthand import load_cluster
 from modelyard.speed.fixed import FixedWork

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from modelyard.cli.output import counted, some_of
-from modelyard.errors import CapacityError
+from modelyard.errors import CapacityError, some_of
+from modelyard.units import counted
 
 if TYPE_CHECKING:
     from modelyard.schedule.view import TenantView
