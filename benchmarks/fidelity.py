@@ -87,7 +87,7 @@ def compare(text: str, folder: Path, costs: Costs, seed: int, *, quick: bool) ->
 def costs_table(costs: Costs) -> Table:
     table = Table(
         "What a yard adds to the work of jobs on this machine",
-        {"cost": 52, "seconds": 8},
+        {"cost": 58, "seconds": 8},
         words=("cost",),
     )
     table.begin()
@@ -98,6 +98,7 @@ def costs_table(costs: Costs) -> Table:
         "a command that is stopped, until its devices are free": costs.command_stop,
         "a training job, until its first step": costs.training_start,
         "a training job, from its last step to its end": costs.training_end,
+        "a training job that is stopped, until its devices are free": costs.training_stop,
         "a training job that grows by a worker": costs.grow,
         "a training job that gives a worker up": costs.shrink,
     }

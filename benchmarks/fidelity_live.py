@@ -31,6 +31,7 @@ TIMED_STEPS = 12
 NO_TRAINING: dict[str, Any] = {
     "training_start": 0.0,
     "training_end": 0.0,
+    "training_stop": 0.0,
     "grow": 0.0,
     "shrink": 0.0,
     "step_seconds": {},
@@ -51,6 +52,7 @@ class Costs:
     #: of a training job: from its placement to its first step, and from its last one to its end
     training_start: float
     training_end: float
+    training_stop: float
     #: steps that a change of size costs, as time at the new size
     grow: float
     shrink: float
@@ -174,11 +176,16 @@ class RealYard:
         piece = _calibrating(100 + number, seconds=600.0)
         self.submit(piece)
         self._until(lambda: (self.jobs / f"{piece.id}.times").exists(), "a command does not start")
+        seconds = self._paused(piece)
+        self.client.cancel(piece.id)
+        return seconds
+
+    def _paused(self, piece: Piece) -> float:
+        """How long a job takes to stop."""
         self.client.pause(piece.id)
         self._until(lambda: self.client.job(piece.id)["state"] == "paused", "it does not stop")
         events = self.client.events(piece.id)
         asked = next(one["at"] for one in events if one["state"] == "stopping")
-        self.client.cancel(piece.id)
         return float(events[-1]["at"]) - float(asked)
 
     def _training(self) -> dict[str, Any]:
@@ -194,13 +201,25 @@ class RealYard:
         times = step_times(self.state / "runs" / piece.id / "journal.jsonl")
         resized = [one["at"] for one in self.client.events(piece.id) if "resized" in one["what"]]
         shrink, grow = resized[0], resized[-1]
+        start, end, stop = self._short_training(times[2])
         return {
-            "training_start": commits[0] - times[2] - lived.first_start,
-            "training_end": lived.ended - commits[-1],
+            "training_start": (start + commits[0] - times[2] - lived.first_start) / 2,
+            "training_end": (end + lived.ended - commits[-1]) / 2,
+            "training_stop": stop,
             "shrink": _lost(commits, shrink, grow, times[1]),
             "grow": _lost(commits, grow, commits[-1], times[2]),
             "step_seconds": times,
         }
+
+    def _short_training(self, step_seconds: float) -> tuple[float, float, float]:
+        """Start and end of a second training job, and in between its stop."""
+        piece = _calibrating(201, steps=8, most=2)
+        self.submit(piece)
+        self._until_steps(piece, 3)
+        stop = self._paused(piece)
+        self.client.resume(piece.id)
+        lived, commits = self.ended(piece), self._commits(piece)
+        return commits[0] - step_seconds - lived.first_start, lived.ended - commits[-1], stop
 
     def _commits(self, piece: Piece) -> list[float]:
         """When each step was committed."""

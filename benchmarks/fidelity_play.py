@@ -124,6 +124,7 @@ def _trace_job(lived: Lived, seen: ShownJob, costs: Costs, began: float) -> Trac
         kinds=card.kinds,
         start_seconds=costs.training_start if piece.trains else costs.command_start,
         resize_seconds=max((costs.grow + costs.shrink) / 2, 0.0) if piece.trains else None,
+        stop_seconds=costs.training_stop if piece.trains else costs.command_stop,
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import pytest
 
@@ -245,3 +246,18 @@ def test_other_tenants_see_nothing_of_it(yard: LiveYard) -> None:
     assert {use["job"] for device in history["devices"] for use in device["uses"]} == {
         "another tenant's"
     }
+
+
+def test_a_server_that_is_started_again_knows_how_long_jobs_took(tmp_path: Path) -> None:
+    live = LiveYard(tmp_path / "state", cluster="1x2", options=("--policy", "fifo"))
+    try:
+        live.start()
+        job = command_job("known", "sleep 1")
+        live.client.wait(live.client.submit_text(job)["id"], seconds=60.0)
+        live.kill()
+        live.start()
+        outlook = live.client.outlook_text(job)
+        assert outlook["basis"] == Basis.ALIKE
+        assert 0.5 < outlook["end"]["at"] - outlook["start"]["at"] < 30.0
+    finally:
+        live.end()

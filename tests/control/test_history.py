@@ -18,6 +18,7 @@ from modelyard.control.lifecycle.job import Facts, Form, Job
 from modelyard.control.lifecycle.machine import Entry, Lifecycle
 from modelyard.control.lifecycle.node import NodeRecord
 from modelyard.control.lifecycle.states import Reason, State
+from modelyard.control.store import past
 from modelyard.control.store.lease import take
 from modelyard.control.store.store import Store
 from modelyard.engines.interface import TaskName
@@ -177,3 +178,18 @@ def test_a_long_log_comes_in_pages(database: Engine, monkeypatch: pytest.MonkeyP
     assert len(history.spans) == 30
     shape = history_shape(history, known, most=10, points=4)
     assert (len(shape["spans"]), shape["left_out"]) == (10, 20)
+
+
+def test_jobs_that_ended_last_come_in_the_order_of_their_ends(database: Engine) -> None:
+    store, lifecycle = Store(database), Lifecycle()
+    term = take(database, holder="one", address="http://one")
+    assert term is not None
+    events = [Submitted(float(at), a_job(f"j{at}", at=float(at))) for at in range(5)]
+    ends = [Wished(10.0 + at, f"j{job}", Wish.CANCEL, "ann") for at, job in enumerate((3, 0, 2))]
+    for event in (*events, *ends):
+        outcome = lifecycle.handle(event)
+        lifecycle.apply(outcome)
+        store.write([outcome], term=term, specs={f"j{at}": "{}" for at in range(5)})
+    assert [kept.job.id for kept in past.ended_last(database, most=10)] == ["j3", "j0", "j2"]
+    # Of too many, the newest: what long ago was submitted says least of what comes.
+    assert [kept.job.id for kept in past.ended_last(database, most=2)] == ["j3", "j2"]

@@ -248,3 +248,15 @@ def test_with_rounds_news_are_decided_on_at_once_but_not_twice_in_a_row() -> Non
     # a at once, b when a ends; c comes 0.2 s after that decision and waits for 0.3 s more.
     ends = finished(simulate(quick, fifo()))
     assert ends == pytest.approx({"a": 10, "b": 20, "c": 20.5})
+
+
+def test_a_job_waits_for_the_devices_of_one_that_takes_long_to_stop() -> None:
+    long, short = rigid("long", 0, 4, 100), rigid("short", 10, 2, 20)
+    assert finished(simulate(scenario(long, short), srtf()))["short"] == 30
+    slow = replace(long, stop_seconds=3.0)
+    assert finished(simulate(scenario(slow, short), srtf()))["short"] == 33
+    # Idle devices are taken first, and a device that is being left is waited for by one job only.
+    most = replace(rigid("long", 0, 3, 100), stop_seconds=3.0)
+    jobs = most, rigid("short", 10, 2, 20), rigid("last", 11, 2, 20)
+    ends = finished(simulate(scenario(*jobs), srtf()))
+    assert (ends["short"], ends["last"]) == (33, 33)

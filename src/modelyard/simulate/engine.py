@@ -127,7 +127,7 @@ def _lane(scenario: Scenario, policy: Policy) -> Lane | None:
         and not scenario.tenants
         and scenario.faults is None
         and not scenario.interference
-        and not any(job.network_bandwidth for job in scenario.workload.jobs)
+        and not any(job.network_bandwidth or job.stop_seconds for job in scenario.workload.jobs)
         and len(scenario.cluster.kinds) == 1
         and not any(job.kinds for job in scenario.workload.jobs)
         and not policy.rules.repack
@@ -169,6 +169,8 @@ class Engine:
         #: seconds of work to do again, by row: lost when a node last failed
         self._lost: dict[int, float] = {}
         self._rider: dict[int, int] = {}
+        #: by node, when devices are of use again that somebody is leaving, and how many
+        self._leaving: dict[int, list[tuple[float, int]]] = {}
         self._slowdown: dict[int, float] = {}
         self._network = {
             job.id: job.network_bandwidth
@@ -537,8 +539,9 @@ class Engine:
             )
         rows = [self.book.row_of[decision.job] for decision in decisions]
         was_running = [self.book.allocations[row] is not None for row in rows]
-        for row, running in zip(rows, was_running, strict=True):
+        for row, decision, running in zip(rows, decisions, was_running, strict=True):
             if running:
+                self._leave(row, decision.allocation)
                 self._release(row)
         for row, decision, running in zip(rows, decisions, was_running, strict=True):
             if decision.allocation is not None:
@@ -546,10 +549,38 @@ class Engine:
             elif running:
                 self.recorder.preemptions += 1
 
+    def _leave(self, row: int, given: Allocation | None) -> None:
+        """Note devices that a running job has not any more, and does not leave at once."""
+        held, seconds = self.book.allocations[row], self.traces[row].stop_seconds
+        if not seconds or held is None or held.host is not None:
+            return
+        kept = dict(given.parts) if given is not None else {}
+        for node, count in held.parts:
+            if count > kept.get(node, 0):
+                left = self.now + seconds, count - kept.get(node, 0)
+                self._leaving.setdefault(node, []).append(left)
+
+    def _until_left(self, given: Allocation) -> float:
+        """How long a job waits on its devices for those who leave them; others are taken first."""
+        wait = 0.0
+        for node, count in given.parts if self._leaving and given.host is None else ():
+            leaving = sorted(one for one in self._leaving.get(node, ()) if one[0] > self.now)
+            needed = count - int(self.free[node]) + sum(left for _, left in leaving)
+            while needed > 0 and leaving:
+                at, left = leaving.pop(0)
+                wait = max(wait, at - self.now)
+                if left > needed:
+                    leaving.insert(0, (at, left - needed))
+                needed -= left
+            self._leaving[node] = leaving
+        return wait
+
     def _start(self, row: int, given: Allocation, *, goes_on: bool = False) -> None:
         """Give a job devices; it `goes_on` where it had others a moment ago."""
         book = self.book
         delay = self._start_cost(self.traces[row], goes_on) + self._lost.get(row, 0.0)
+        if not goes_on:
+            delay += self._until_left(given)
         if given.host is None:
             for node, count in given.parts:
                 self.free[node] -= count

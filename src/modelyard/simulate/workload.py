@@ -33,6 +33,8 @@ class TraceJob:
     #: what a start costs it, and a change of its size while it runs; None is what the scenario says
     start_seconds: float | None = None
     resize_seconds: float | None = None
+    #: how long after it was stopped its devices are of no use to others: they start when it is gone
+    stop_seconds: float = 0.0
 
     def __post_init__(self) -> None:
         if self.min_devices == 0:

@@ -42,11 +42,13 @@ FEWEST_WORLDS = 5
 HORIZON_SECONDS = 30 * 86_400.0
 #: The first look ahead; each further one is twice as far.
 FIRST_LOOK_SECONDS = 600.0
-#: From the moment in which a job is given devices until it works, on a machine with other things to
-#: do: processes, and for training jobs torch.
-COMMAND_START_SECONDS, TRAINING_START_SECONDS = 0.5, 6.0
-#: What a change of size costs a training job that goes on meanwhile: about a step.
-RESIZE_SECONDS = 1.0
+#: What a yard adds to a job's work, as `make bench-fidelity` measures it on two quiet cores
+#: (docs/benchmarks.md): for a command a process; for a training job 5 s until torch is loaded and
+#: the first step is made, and 2 s after the last one.
+COMMAND_START_SECONDS, TRAINING_START_SECONDS = 0.1, 7.0
+#: What a change of size costs a training job that goes on meanwhile, by the same: 1.8 s to grow,
+#: which is what it lacks while the new worker starts, and nothing to give one up; here the mean.
+RESIZE_SECONDS = 0.9
 
 
 @dataclass(frozen=True, slots=True)
