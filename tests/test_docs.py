@@ -194,6 +194,7 @@ def reference() -> ModuleType:
         "policies.md",
         "metrics.md",
         "reasons.md",
+        "states.md",
         "formats.md",
         "plan-json.md",
         "models.md",
