@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from modelyard.cli.output import output_option, print_json, print_table
+from modelyard.cli.output import output_option, print_json, print_table, screen_width
 from modelyard.control.forecast.words import short_moment
 from modelyard.errors import YardError
 from modelyard.units import format_duration
@@ -17,8 +17,23 @@ if TYPE_CHECKING:
     from modelyard.control.client import Client
 
 HEADINGS = (
-    "id", "name", "tenant", "state", "reason", "devices", "steps", "ran", "since", "starts", "ends",
-)  # fmt: skip
+    "id",
+    "name",
+    "tenant",
+    "state",
+    "reason",
+    "devices",
+    "steps",
+    "ran",
+    "since",
+    "starts",
+    "ends",
+)
+NUMBERS = ("devices", "steps", "ran", "since", "starts", "ends")
+#: What a narrow terminal does without, the first one first.
+DISPENSABLE = ("since", "ran", "reason", "tenant", "steps", "starts", "ends")
+#: letters between two columns
+BETWEEN = 3  # fmt: skip
 #: What is not foreseen by then is left out; it is there when somebody lists jobs again.
 PATIENCE_SECONDS = 1.0
 
@@ -77,9 +92,27 @@ def ps(
     foreseen = _foreseen(client) if any(not job["ended"] for job in found["jobs"]) else {}
     rows = [_row(job, foreseen.get(job["id"], {}), time.time()) for job in found["jobs"]]
     if rows:
-        print_table(HEADINGS, rows, numbers=("devices", "steps", "ran", "since", "starts", "ends"))
+        headings, shown = _fitting(rows, screen_width())
+        numbers = [name for name in headings if name in NUMBERS]
+        print_table(headings, shown, numbers=numbers)
     counts = " · ".join(f"{count:,} {state}" for state, count in sorted(found["counts"].items()))
     click.echo(counts or "no jobs yet; submit one with 'yard submit job.yaml'")
+
+
+def _fitting(
+    rows: Sequence[tuple[str, ...]], width: int
+) -> tuple[list[str], list[tuple[str, ...]]]:
+    """Columns that say something, and of those as many as there is room for."""
+    wide = {
+        name: max(len(name), *(len(row[at]) for row in rows)) + BETWEEN
+        for at, name in enumerate(HEADINGS)
+        if any(row[at] for row in rows)
+    }
+    for name in DISPENSABLE:
+        if sum(wide.values()) > width + BETWEEN:
+            wide.pop(name, None)
+    kept = [at for at, name in enumerate(HEADINGS) if name in wide]
+    return list(wide), [tuple(row[at] for at in kept) for row in rows]
 
 
 def _foreseen(client: Client) -> dict[str, Mapping[str, Any]]:

@@ -133,8 +133,7 @@ def down(folder: Path | None, keep_jobs: bool) -> None:
     pids = _server_pids(place)
     if not pids or _status(client) is None:
         raise InputError(f"no yard is up in {place}", fix="see 'yard up --help'")
-    if not keep_jobs:
-        _stop_jobs(client)
+    paused = [] if keep_jobs else _stop_jobs(client)
     for pid in pids:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGTERM)
@@ -142,6 +141,8 @@ def down(folder: Path | None, keep_jobs: bool) -> None:
     while any(_alive(pid) for pid in pids) and time.monotonic() < until:
         time.sleep(0.05)
     click.echo("The yard is down. 'yard up' starts it again with everything it knew.")
+    if paused:
+        click.echo(f"Jobs stay paused until then and until: yard resume {' '.join(paused)}")
 
 
 def _start(place: Path, client: Client, options: dict[str, Any]) -> dict[str, Any]:
@@ -308,8 +309,8 @@ def _server_pids(place: Path) -> list[int]:
     return found
 
 
-def _stop_jobs(client: Client) -> None:
-    """Pause everything that runs, and wait until it has stopped."""
+def _stop_jobs(client: Client) -> list[str]:
+    """Pause everything that runs, and wait until it has stopped; the ids of what was paused."""
     active = ("starting", "running", "stopping")
     running = [job for job in client.jobs(most=1000)["jobs"] if job["state"] in active]
     for job in running:
@@ -319,8 +320,9 @@ def _stop_jobs(client: Client) -> None:
     while any(client.job(job["id"])["state"] in active for job in running):
         if time.monotonic() > until:
             click.echo("some jobs take long to stop; they are ended with the yard up again")
-            return
+            break
         time.sleep(0.1)
+    return [job["id"] for job in running]
 
 
 def _alive(pid: int) -> bool:

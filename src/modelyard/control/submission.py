@@ -9,7 +9,7 @@ from pathlib import Path
 
 from modelyard.control.estimating import estimate, estimate_text
 from modelyard.control.lifecycle.job import Facts, Form, Job
-from modelyard.control.store.callers import Caller
+from modelyard.control.store.callers import Caller, Role
 from modelyard.errors import InputError
 from modelyard.spec.cluster import Cluster
 from modelyard.spec.job import JobSpec, parse_job
@@ -43,6 +43,9 @@ def submission(
     spec = parse_job(text, file)
     tenant = spec.tenant if "tenant" in spec.model_fields_set else caller.tenant
     if not caller.may_change(tenant):
+        if caller.role is Role.VIEWER:
+            what = f"{caller.user} is a viewer, and may look at jobs, not submit them"
+            raise InputError(what, fix="ask an admin for a token of role 'member'")
         what = f"{caller.user} may not submit jobs of tenant '{tenant}'"
         raise InputError(what, fix=f"leave 'tenant' out, or write 'tenant: {caller.tenant}'")
     each = _worker_devices(spec)

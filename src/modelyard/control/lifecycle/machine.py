@@ -141,7 +141,10 @@ class Lifecycle:
         job = self._known(event.job)
         low, high = event.min_devices, event.max_devices
         if not 1 <= low <= high:
-            raise NotPossible(f"{low} to {high} devices is no range", fix="write 1 or more")
+            raise NotPossible(
+                f"{low} to {high} devices is no range",
+                fix="write 1 or more, and not more at least than at most",
+            )
         each = job.facts.worker_devices
         if low % each or high % each:
             what = f"workers of job {job.id} have {each} devices each"
