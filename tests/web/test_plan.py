@@ -171,7 +171,7 @@ def test_a_viewer_is_offered_no_submission_and_refused_one(onlooker: Visitor) ->
     assert 'value="submit"' not in text
     seen = onlooker.post("/plan/job", draft_of(text))
     assert seen.status == 400
-    assert "may not submit jobs" in seen.text
+    assert "is a viewer" in seen.text
 
 
 def test_jobs_of_other_tenants_are_refused(yard: LiveYard, red: Visitor) -> None:
