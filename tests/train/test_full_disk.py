@@ -21,7 +21,7 @@ from modelyard.train.snapshots import restore_latest
 REPOSITORY = Path(__file__).resolve().parents[2]
 #: a checkpoint of the model below is about 1.3 MB
 DISK_BYTES = 3 << 20
-STEPS = 40
+STEPS = 320
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ def test_training_goes_on_without_room_for_checkpoints(tmp_path: Path, small_dis
             "data": "data",
             "sequence": 32,
             "model_options": {"layers": 2, "hidden": 64, "heads": 4, "longest": 32},
-            "checkpoints": {"every": 10, "keep": 9, "to": str(small_disk)},
+            "checkpoints": {"every": 80, "keep": 9, "to": str(small_disk)},
         },
     }
     path = tmp_path / "full.yaml"
