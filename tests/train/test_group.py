@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 pytest.importorskip("torch", reason="training needs torch: install the extra 'train'")
 
+import torch
+
 from modelyard.train import group
 from modelyard.train.conductor.messages import Generation, Peer
-from modelyard.train.group import Disturbed, connect, open_store
+from modelyard.train.group import Disturbed, Group, connect, open_store
 
 
 def generation(number: int, port: int, *workers: str) -> Generation:
@@ -42,3 +45,41 @@ def test_a_survivor_goes_on_while_it_still_waits_for_the_dead(
     alone = connect(generation(2, store.port, "a"), "a", store, threading.Event())
     assert alone.size == 1
     assert building.is_alive()
+
+
+def test_whoever_lets_go_of_a_failed_group_waits_for_nobody() -> None:
+    # One of three dies, and what waits for it fails. Something else is in flight meanwhile that
+    # waits for the other survivor only, who has left as well: nothing ends that but its time.
+    store, names = open_store("127.0.0.1"), ("survivor", "other", "dies")
+    made = generation(1, store.port, *names)
+
+    def join(name: str) -> Group:
+        return connect(made, name, store, threading.Event())
+
+    with ThreadPoolExecutor() as pool:
+        groups = dict(zip(names, pool.map(join, names), strict=True))
+    survivor = groups["survivor"]
+    works = [survivor.broadcast_begin(torch.ones(9), root=names.index(one)) for one in names[:0:-1]]
+    del groups["dies"]
+    with pytest.raises(Disturbed):
+        survivor.finish(works)
+    del survivor, works
+    leaving = threading.Thread(target=groups.clear, daemon=True)
+    leaving.start()
+    leaving.join(group.ABANDONED_SECONDS / 4.0)
+    assert not leaving.is_alive()
+
+
+def test_groups_that_were_left_behind_are_let_go_when_their_work_must_have_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(group, "_left_behind", [])
+    store = open_store("127.0.0.1")
+    now = [0.0]
+    monkeypatch.setattr(group.time, "monotonic", lambda: now[0])
+    for number in range(1, 4):
+        one = connect(generation(number, store.port, "a"), "a", store, threading.Event())
+        group._leave_behind(one._backend)
+        group._leave_behind(one._backend)
+        now[0] += 1.5 * group.ABANDONED_SECONDS
+    assert len(group._left_behind) == 2

@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("msgspec", reason="training needs msgspec: install the extra 'train'")
 
 from modelyard.train.conductor.journal import CameLine, CommitLine, LeftBehindLine
-from modelyard.train.hangs import ALONE_SECONDS, HUNG_STALLS, MOST_TIMES, Hangs
+from modelyard.train.hangs import ALONE_SECONDS, HUNG_STALLS, HUNG_STEPS, MOST_TIMES, Hangs
 
 STALL = 2.0
 PATIENCE = HUNG_STALLS * STALL
@@ -29,6 +29,14 @@ def test_one_who_does_not_come_again_hangs() -> None:
     assert hangs.hung(1.1 + PATIENCE) == {"a": "nothing was heard of it"}
     hangs.forget("a")
     assert hangs.hung(1e6) == {}
+
+
+def test_where_steps_are_long_patience_is_too() -> None:
+    hangs = Hangs(STALL)
+    hangs.hear(left("a"), 1.0)
+    hangs.hear(CommitLine(0, 1, ("b", "c"), 0, 1, 1, 1.0, 0.0, busy=(30.0, 40.0)), 2.0)
+    assert hangs.hung(1.0 + PATIENCE + HUNG_STEPS * 40.0) == {}
+    assert "a" in hangs.hung(1.1 + PATIENCE + HUNG_STEPS * 40.0)
 
 
 def test_one_who_comes_again_does_not_however_long_the_next_step_takes() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from modelyard.train.conductor.events import (
@@ -62,6 +62,8 @@ class Worker:
     generation: Generation | None = None
     step: int = -1
     hung: bool = False
+    #: it beats, and its training loop does not get on
+    stuck: bool = False
     #: the generation and step of which it has a last word to say
     last: tuple[int, int] | None = None
     lineage: int = 0
@@ -99,7 +101,7 @@ class Worker:
             if peer.applied == message.step:
                 assert self.applied == message.step
             else:
-                self.history = everyone[source.worker].history[: message.step]
+                self.history = everyone[source.worker].known(source.applied)[: message.step]
         else:
             self.history = ()
         assert len(self.history) == message.step
@@ -107,9 +109,15 @@ class Worker:
         self.applied, self.pending, self.step = message.step, -1, message.step
         self.generation, self.lineage = message, message.lineage
 
-    def apply(self) -> None:
+    def known(self, applied: int) -> tuple[tuple[int, int], ...]:
+        """What it hands over: where its vote was committed, it hears of that before it does."""
+        if not 0 <= self.pending == self.applied == applied - 1:
+            return self.history
         assert self.generation is not None
-        self.history = (*self.history, (self.pending, self.generation.number))
+        return (*self.history, (self.pending, self.generation.number))
+
+    def apply(self) -> None:
+        self.history = self.known(self.pending + 1)
         self.applied, self.pending = self.pending + 1, -1
 
     def vote(self) -> Vote | None:
@@ -143,7 +151,7 @@ class World:
                 worker = self.workers.get(instruction.worker)
                 if worker is not None and isinstance(instruction.message, Dismissed):
                     del self.workers[worker.name]
-                elif worker is not None and not worker.hung:
+                elif worker is not None and not (worker.hung or worker.stuck):
                     worker.hear(instruction.message, self.everyone)
             elif isinstance(instruction, Fence):
                 fenced = self.workers.pop(instruction.worker)
@@ -346,6 +354,25 @@ def test_training_does_not_go_back_while_one_who_knows_more_may_come_again() -> 
     check(world)
 
 
+def test_one_who_does_not_come_to_the_next_generation_is_left_behind() -> None:
+    world = World(Settings(batch=BATCH, steps=99, most=3))
+    for _ in range(3):
+        world.join()
+    for _ in range(20):
+        for name in ("w1", "w2", "w3"):
+            world.vote(name)
+    world.workers["w2"].stuck = True
+    world.kill("w3")
+    assert world.machine.members == ("w1", "w2")
+    world.pass_time(3.0)
+    assert world.machine.members == ("w1",)
+    assert [worker.name for worker in world.fenced] == ["w2"]
+    began = [entry for entry in world.journal if isinstance(entry, Began)]
+    assert "w2 was left behind: it has not come" in began[-1].why
+    world.vote("w1")
+    check(world)
+
+
 def test_those_who_became_slow_take_part_in_the_end() -> None:
     """Deadlines that are wrong do not stay wrong: or slow ones would be left behind for ever."""
     world = World(Settings(batch=BATCH, steps=999, most=3))
@@ -468,6 +495,17 @@ ACTIONS = st.lists(
 
 
 @settings(max_examples=300)
+@example(
+    # One that has voted hangs, and is the only one who will know the step.
+    [
+        *(("join", 0), ("join", 0), ("time", 2), ("join", 0)),
+        *(("vote", 1), ("hang", 1), ("vote", 0), ("kill", 0)),
+    ],
+    1,
+    0,
+    4,
+    False,
+)
 @given(
     ACTIONS,
     st.integers(1, 3),

@@ -187,6 +187,68 @@ def test_what_belongs_to_others_is_refused(
         yard.client.cancel(one)
 
 
+def test_a_job_is_planned_edited_and_submitted(
+    yard: LiveYard, address: str, page: playwright.Page, data_there: Path
+) -> None:
+    pytest.importorskip("torch", reason="training needs torch: install the extra 'train'")
+    log_in(page, address, token_of(yard, tenant="red"))
+    page.get_by_role("link", name="Plan", exact=True).click()
+    page.get_by_label("Model").fill("gpt2")
+    page.get_by_label("Devices", exact=True).fill("8xA100")
+    page.get_by_label("Tokens", exact=True).fill("many")
+    page.get_by_role("button", name="Plan", exact=True).click()
+    expect(page.locator("#p-tokens")).to_be_visible()
+    page.get_by_label("Tokens", exact=True).fill("100M")
+    page.get_by_role("button", name="Plan", exact=True).click()
+    expect(page.locator("#answer")).to_contain_text("The best plan")
+    expect(page.locator("#answer svg circle").first).to_be_attached()
+    page.get_by_role("link", name="Make a job of it…").click()
+    # The plan is for devices that this yard does not have, and that is said before it is submitted.
+    expect(page.get_by_role("alert")).to_contain_text("No node has A100")
+
+    page.goto(f"{address}/plan")
+    page.get_by_label("Data").fill(str(data_there / "data"))
+    page.get_by_label("Name").fill("planned")
+    page.get_by_label("Steps").last.fill("20")
+    page.get_by_label("Most devices").fill("1")
+    page.get_by_role("button", name="Write its file").click()
+    file = page.get_by_label("Job file")
+    expect(page.locator(".outlook")).to_contain_text("Starts")
+    written = file.input_value()
+    file.fill(written.replace('"planned"', '"planned-and-edited"'))
+    page.get_by_role("button", name="Check again").click()
+    expect(file).to_have_value(re.compile("planned-and-edited"))
+    page.get_by_role("button", name="Submit").click()
+    expect(page.locator("h1")).to_contain_text("planned-and-edited")
+    expect(page.locator(".fact-state .state")).to_have_text("succeeded")
+    expect(page.locator("[data-chart=loss] output")).to_contain_text("step 20")
+
+
+def test_a_trace_is_uploaded_and_policies_are_compared(
+    yard: LiveYard, address: str, page: playwright.Page, tmp_path: Path
+) -> None:
+    trace = tmp_path / "trace.csv"
+    rows = (f"j{number},{60 * number},{1 + number % 4},{600 + 37 * number}" for number in range(40))
+    trace.write_text("\n".join(["id,submitted,devices,duration", *rows]))
+    log_in(page, address, token_of(yard, tenant="red"))
+    page.get_by_role("link", name="Compare", exact=True).click()
+    page.locator("input[name=source][value=trace]").check()
+    page.get_by_label("A trace", exact=True).set_input_files(trace)
+    expect(page.get_by_role("status").filter(has_text="trace.csv")).to_contain_text("is there")
+    page.get_by_label("Cluster").fill("1x4")
+    for box in page.locator(".policies input:checked").all():
+        box.uncheck()
+    for policy in ("fifo", "srtf"):
+        page.locator(f"input[name=policy-{policy}]").check()
+    page.get_by_role("button", name="Compare").click()
+    expect(page.locator(".outcome-head")).to_contain_text("finishes jobs in")
+    expect(page.locator(".compare-table tbody tr")).to_have_count(2)
+    expect(page.get_by_role("img", name=re.compile("Share of jobs done"))).to_be_visible()
+    for width in (360, 1280):
+        page.set_viewport_size({"width": width, "height": 740})
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), width
+
+
 @pytest.mark.slow
 def test_a_lost_yard_is_told_and_caught_up_with(
     yard: LiveYard, address: str, page: playwright.Page

@@ -2,13 +2,14 @@
 
 A gloo group among living processes takes milliseconds to build, so it is never repaired: each
 generation has a new one. A killed peer makes a collective fail at once; a peer that hangs does not,
-so everything is waited for together with the member's `disturbed` event, and a group with work
-in flight is left behind, with the memory that it may still write to.
+so everything is waited for together with the member's `disturbed` event, and a group that has
+failed is left behind, with the memory that it may still write to.
 """
 
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import TypeVar
@@ -24,10 +25,23 @@ _Result = TypeVar("_Result")
 ABANDONED_SECONDS = 60.0
 
 
-#: Groups with work in flight for a peer that hangs. When that work fails at last, on a thread of
-#: the group's own, nothing there may let go of the group as the last one: it would wait for itself
-#: to end, and the process would be aborted.
-_left_behind: list[dist.ProcessGroup] = []
+#: Groups that have failed, and since when. Other work of theirs may be in flight for a peer that
+#: has left or hangs, and whoever lets go of a group waits until all of its work has ended: here
+#: nobody does before `ABANDONED_SECONDS` have ended it. When that happens, on a thread of the
+#: group's own, nothing there may let go of the group as the last one: it would wait for itself to
+#: end, and the process would be aborted.
+_left_behind: list[tuple[float, dist.ProcessGroup]] = []
+
+
+def _leave_behind(group: dist.ProcessGroup) -> None:
+    """Keep a group that has failed, and let go of those that have nothing in flight any more."""
+    now = time.monotonic()
+    old = [one for one in _left_behind if now - one[0] > 2.0 * ABANDONED_SECONDS]
+    _left_behind[:] = [one for one in _left_behind if one not in old and one[1] is not group]
+    _left_behind.append((now, group))
+    if old:
+        # Threads and connections end here, and nobody waits for that.
+        threading.Thread(target=old.clear, name="left-behind", daemon=True).start()
 
 
 class Disturbed(Exception):
@@ -96,7 +110,11 @@ class Group:
 
     def patiently(self, call: Callable[[], _Result]) -> _Result:
         """The result of a call that waits for peers; `Disturbed` when it cannot end any more."""
-        return _abandonable(call, self._disturbed)
+        try:
+            return _abandonable(call, self._disturbed)
+        except Disturbed:
+            _leave_behind(self._backend)
+            raise
 
     def finish(self, works: list[dist.Work]) -> None:
         """Wait until all of it is done; `Disturbed` as soon as that cannot happen any more."""
@@ -109,19 +127,21 @@ class Group:
             # The future, not the work, is sure to be done when its callback is called.
             while not future.done():
                 if self._disturbed.is_set():
-                    _left_behind.append(self._backend)
+                    _leave_behind(self._backend)
                     raise Disturbed("the members have changed")
                 awake.wait()
                 awake.clear()
             try:
                 work.wait()
             except RuntimeError as error:
+                _leave_behind(self._backend)
                 raise Disturbed(str(error)) from error
 
     def _begin(self, call: Callable[[], dist.Work]) -> dist.Work:
         try:
             return call()
         except RuntimeError as error:
+            _leave_behind(self._backend)
             raise Disturbed(str(error)) from error
 
 

@@ -1,9 +1,10 @@
 """Who hangs, of those that the others went on without. No process or clock is touched here.
 
-A worker that was only slow, or on a machine that was busy, comes again at once, and has everything
-that it knew: to end it would be a loss. So a worker hangs when it does not come again, or when it
-is left behind time after time without a committed step of its own between. As long as nobody else
-gets on, much more patience is due: it may be the only one who knows the last steps.
+A worker that was only slow, or on a machine that was busy, comes again when it is at the end of
+what it computes, and has everything that it knew: to end it would be a loss. So a worker hangs when
+it does not come again, or when it is left behind time after time without a committed step of its
+own between. As long as nobody else gets on, much more patience is due: it may be the only one who
+knows the last steps.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ from dataclasses import dataclass, field
 
 from modelyard.train.conductor.journal import CameLine, CommitLine, LeftBehindLine, Line
 
-#: A worker that has not come again after so many stalls hangs, where others go on without it;
-HUNG_STALLS = 5.0
+#: A worker that has not come again after so many stalls and steps hangs, where others go on without
+#: it;
+HUNG_STALLS, HUNG_STEPS = 5.0, 3.0
 #: and after so many seconds where nobody does.
 ALONE_SECONDS = 60.0
 #: So many times in a row, and a worker that comes again each time hangs all the same.
@@ -36,6 +38,8 @@ class Hangs:
     _times: Counter[str] = field(default_factory=Counter)
     #: when the last step was committed, by this side's clock
     _committed: float = float("-inf")
+    #: what the slowest member of that step took for its part
+    _step_seconds: float = 0.0
 
     def hear(self, line: Line, now: float) -> None:
         """A line was added to the journal."""
@@ -46,6 +50,7 @@ class Hangs:
             self._absent.pop(line.worker, None)
         elif isinstance(line, CommitLine):
             self._committed = now
+            self._step_seconds = max(line.busy, default=0.0)
             for name in line.members:
                 self._absent.pop(name, None)
                 self._times.pop(name, None)
@@ -64,6 +69,7 @@ class Hangs:
         }
 
     def _patience(self, absence: _Absence) -> float:
+        patience = HUNG_STALLS * self.stall_seconds + HUNG_STEPS * self._step_seconds
         if self._committed > absence.since:
-            return HUNG_STALLS * self.stall_seconds
-        return max(ALONE_SECONDS, HUNG_STALLS * self.stall_seconds)
+            return patience
+        return max(ALONE_SECONDS, patience)

@@ -84,6 +84,8 @@ class Member:
         self._closed = False
         self._leaving = False
         self._connected = False
+        #: whether the training loop waits for a word of the conductor
+        self._ready = False
         self._socket: socket.socket | None = None
         self._sending = threading.Lock()
         #: set while waiting for peers of the present generation is pointless
@@ -124,7 +126,7 @@ class Member:
                     self._phase = Phase.GATHERING
                     self.disturbed.clear()
                     return found
-                self._changed.wait()
+                self._wait()
 
     def enter(self, phase: Phase) -> None:
         """Say what this worker does from now on, with the next heartbeat.
@@ -163,7 +165,14 @@ class Member:
                 newer = self._generation is not None and self._generation.number > self._entered
                 if self._connected and newer:
                     return None
-                self._changed.wait()
+                self._wait()
+
+    def _wait(self) -> None:
+        """Until something is heard: the training loop, which is ready for anything meanwhile."""
+        self._ready = True
+        self._changed.notify_all()
+        self._changed.wait()
+        self._ready = False
 
     def leave(self) -> None:
         """Ask to be let go after the step in flight; safe to call from a signal handler."""
@@ -178,15 +187,24 @@ class Member:
 
     def _listen(self) -> None:
         while not self._closed:
+            left_behind = False
             try:
                 self._introduce()
-                self._hear()
+                left_behind = self._hear()
             except (OSError, msgspec.DecodeError):
                 pass
             except YardError as error:
                 self._finish(error)
                 return
             self._disconnect()
+            if left_behind:
+                self._until_ready()
+
+    def _until_ready(self) -> None:
+        """Whoever was left behind comes again with a training loop that gets on, or not at all."""
+        with self._changed:
+            while not (self._ready or self._closed):
+                self._changed.wait()
 
     def _introduce(self) -> None:
         """Say who is there to the conductor, once it is found."""
@@ -220,14 +238,15 @@ class Member:
             time.sleep(pause)
             pause = min(2.0 * pause, longest)
 
-    def _hear(self) -> None:
+    def _hear(self) -> bool:
+        """Until the connection ends; whether the conductor goes on without this worker."""
         assert self._socket is not None
         with self._socket.makefile("rb") as lines:
             for text in lines:
                 message = from_conductor(text)
                 if isinstance(message, Dismissed):
                     if message.again:
-                        return
+                        return True
                     raise Dismissal(message.why)
                 with self._changed:
                     self._connected = True
@@ -238,6 +257,7 @@ class Member:
                         self._generation = message
                         self._disturb()
                     self._changed.notify_all()
+        return False
 
     def _disconnect(self) -> None:
         with self._changed:

@@ -65,6 +65,8 @@ class _Worker:
     phase: Phase = Phase.GATHERING
     #: since when it is in that phase
     since: float = 0.0
+    #: the newest generation that it has entered, by its own word
+    entered: int = 0
     leaving: bool = False
 
 
@@ -118,6 +120,7 @@ class Machine:
             return list(self._let_go(set(self._workers) - set(self._members)))
         if isinstance(message, Note):
             return [Noted(event.worker, message.text)]
+        worker.entered = max(worker.entered, message.generation)
         if event.worker not in self._members or message.generation != self.progress.generation:
             return []
         if isinstance(message, Beat):
@@ -189,13 +192,18 @@ class Machine:
         late = [name for name in self._members if self._late(self._workers[name], now)]
         if 0 < len(late) < len(self._members):
             for name in late:
-                took = now - self._workers[name].since
-                yield name, f"its step takes {took:.1f} s, and all others wait for it"
+                worker = self._workers[name]
+                took = f"{now - worker.since:.1f} s, and all others wait for it"
+                busy = worker.phase is Phase.COMPUTING
+                yield name, f"its step takes {took}" if busy else f"it has not come for {took}"
 
     def _late(self, worker: _Worker, now: float) -> bool:
+        """Whether its step takes too long, be it the one that it has to leave for a generation."""
+        if worker.phase is not Phase.COMPUTING and worker.entered == self.progress.generation:
+            return False
         members = len(self._members)
         limit = self._deadlines.step(-(-self.settings.batch_of(members) // members))
-        return worker.phase is Phase.COMPUTING and limit is not None and now - worker.since > limit
+        return limit is not None and now - worker.since > limit
 
     def _stuck(self, now: float) -> bool:
         """Somebody reported trouble and nobody was lost."""
