@@ -21,6 +21,7 @@ from modelyard.control.recording import Recording, read_recording, shown
 from modelyard.engines.interface import Task, TaskName
 from modelyard.schedule.explain import explain
 from modelyard.schedule.registry import policy as make_policy
+from modelyard.schedule.view import TenantView
 from modelyard.spec.allocation import Footprint
 from modelyard.spec.cluster import uniform_cluster
 from modelyard.speed.model import Observation
@@ -257,3 +258,16 @@ def test_neither_a_policy_that_raises_nor_a_full_disk_stops_the_yard() -> None:
         loop.round(float(second))
         states.append(loop.lifecycle.jobs["j0"].state)
     assert states == [State.WAITING, State.STARTING, State.STARTING, State.RUNNING]
+
+
+def test_a_job_asks_for_what_its_tenant_may_hold_by_now() -> None:
+    scheduler, lifecycle = new_scheduler("fifo"), Lifecycle()
+    submitted = Submitted(0.0, a_job(1, form=Form.ELASTIC, devices=(2, 32)))
+    lifecycle.apply(lifecycle.handle(submitted))
+    table = scheduler.view(lifecycle, 1.0).jobs
+    assert table.card(0).devices == table.devices[0] == 8
+    for maximum in (3, 5, 1):
+        scheduler.tenants = {"t": TenantView("t", maximum=maximum)}
+        asked = {3: 3, 5: 5, 1: 32}[maximum]
+        table = scheduler.view(lifecycle, 2.0).jobs
+        assert table.card(0).devices == table.devices[0] == asked

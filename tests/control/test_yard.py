@@ -345,3 +345,29 @@ def test_the_audit_knows_who_changed_what_and_who_was_refused(yard: LiveYard) ->
         ("blue", f"GET /v1/jobs/{job}", 404),
         ("green", f"POST /v1/jobs/{job}/cancel", 200),
     ]
+
+
+def test_a_name_means_one_job_or_nobody(yard: LiveYard) -> None:
+    first, second = (
+        yard.client.submit_text(command_job("twins", "sleep 600"))["id"] for _ in range(2)
+    )
+    with pytest.raises(CallRefused, match=f"could be {second}, {first}"):
+        yard.client.cancel("twins")
+    yard.client.cancel(second)
+    yard.client.wait(second, seconds=60)
+    # The one that goes on is meant, though the other is newer.
+    assert yard.client.job("twins")["id"] == first
+    yard.client.cancel("twins")
+    yard.client.wait(first, seconds=60)
+    assert yard.client.job("twins")["id"] == second
+    with pytest.raises(CallRefused, match="cancelled already"):
+        yard.client.cancel("twins")
+
+
+def test_whoever_waits_is_told_what_happens(yard: LiveYard) -> None:
+    told: list[str] = []
+    job = yard.client.submit_text(command_job("told", "sleep 1"))["id"]
+    yard.client.wait(job, seconds=60, tell=lambda found: told.append(found["state"]))
+    assert told[-1] == "succeeded"
+    assert "running" in told
+    assert len(told) == len(set(told))

@@ -9,6 +9,7 @@ import click
 
 from modelyard.cli.main import EXIT_UNWELL
 from modelyard.cli.output import output_option, print_json, print_table
+from modelyard.units import counted
 
 MARKS = {"ok": "ok", "warning": "warning", "problem": "PROBLEM"}
 #: with --strict, where there are warnings and nothing worse
@@ -45,8 +46,8 @@ def doctor(context: click.Context, strict: bool, every: bool, output: str) -> No
         rows = [(MARKS[one.grade], one.check, one.says, one.fix) for one in shown]
         if rows:
             print_table(("", "check", "found", "fix"), rows)
-        said = f"{counts[Grade.OK]} ok · {counts[Grade.WARNING]} warnings"
-        click.echo(f"{said} · {counts[Grade.PROBLEM]} problems")
+        said = f"{counts[Grade.OK]} ok · {counted(counts[Grade.WARNING], 'warning')}"
+        click.echo(f"{said} · {counted(counts[Grade.PROBLEM], 'problem')}")
         if counts[Grade.PROBLEM]:
             click.echo("Next: mend them, or 'yard bundle' for a report")
     if counts[Grade.PROBLEM]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -58,7 +58,7 @@ def submit(
         return
     job = client.submit(job_file)
     if wait:
-        job = client.wait(job["id"])
+        job = client.wait(job["id"], tell=_tell if output == "table" else lambda _: None)
     if output == "json":
         print_json(job)
     elif wait:
@@ -70,6 +70,11 @@ def submit(
         click.echo(f"Next: yard why {job['id']} · yard logs -f {job['id']} · yard ps")
     if wait and job["state"] != "succeeded":
         sys.exit(4)
+
+
+def _tell(job: dict[str, Any]) -> None:
+    """Whoever waits sees that something happens; what is printed at the end stands alone."""
+    click.echo(f"{job['id']} {job['name']}: {job['state']}, {job['reason']}", err=True)
 
 
 def _print_plan(client: Client, job_file: Path) -> None:

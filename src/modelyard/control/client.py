@@ -16,7 +16,7 @@ import json
 import os
 import secrets
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
@@ -280,11 +280,24 @@ class Client:
         """What the server that leads finds when it looks at itself; for admins."""
         return self._object("GET", "/v1/doctor")
 
-    def wait(self, job: str, *, seconds: float = 1e9) -> dict[str, Any]:
-        """The job when it is over; `TimeoutError` when that takes longer."""
+    def wait(
+        self,
+        job: str,
+        *,
+        seconds: float = 1e9,
+        tell: Callable[[dict[str, Any]], None] = lambda _: None,
+    ) -> dict[str, Any]:
+        """The job when it is over; `TimeoutError` when that takes longer.
+
+        Until then `tell` is given the job whenever its state is another one.
+        """
         until = time.monotonic() + seconds
+        state = ""
         while True:
             found = self.job(job)
+            if found["state"] != state:
+                state = found["state"]
+                tell(found)
             if found["state"] in ("succeeded", "failed", "cancelled"):
                 return found
             if time.monotonic() > until:

@@ -22,6 +22,7 @@ from modelyard.control.lifecycle.states import State
 from modelyard.schedule.finished import FinishedLog
 from modelyard.schedule.invariants import broken_rules
 from modelyard.schedule.jobs import IntArray, JobBook, JobCard, JobTable
+from modelyard.schedule.reach import within_reach
 from modelyard.schedule.reference import seconds_done
 from modelyard.schedule.view import Decision, Policy, TenantView, View
 from modelyard.schedule.whole import whole_workers
@@ -63,6 +64,8 @@ class Scheduler:
         self._finished = FinishedLog()
         #: records as they were when the book was last brought up to date
         self._seen: dict[str, Job] = {}
+        #: what tenants might hold then
+        self._rights = dict(self.tenants)
         #: steps that nobody has learnt from yet; another thread may add some at any time
         self._measured: deque[tuple[str, Observation]] = deque()
 
@@ -134,10 +137,13 @@ class Scheduler:
     def _follow(self, lifecycle: Lifecycle) -> None:
         """Bring the book to what the records say."""
         changed = [job for name, job in lifecycle.jobs.items() if self._seen.get(name) is not job]
+        if self._rights != self.tenants:
+            # What a job may ask for follows what its tenant may hold.
+            self._rights, changed = dict(self.tenants), list(lifecycle.jobs.values())
         strangers = [job for job in changed if job.id not in self.book.row_of]
         for job, known in zip(strangers, self.introduce(strangers), strict=True):
             self.knowledge[job.id] = known
-            self.book.add(card_of(job), known)
+            self.book.add(self.card(job), known)
         for job in changed:
             self._enter(job)
         for name in self._seen.keys() - lifecycle.jobs.keys():
@@ -156,7 +162,7 @@ class Scheduler:
         """
         known = {job.id: (job, _known_of(self.cluster, job, seen)) for job, seen in ended}
         for job, knowledge in sorted(known.values(), key=lambda one: one[0].facts.submitted):
-            row = self.book.add(card_of(job), knowledge)
+            row = self.book.add(self.card(job), knowledge)
             self.book.service[row], self.book.run_seconds[row] = job.service, job.run_seconds
         for job, knowledge in known.values():
             row = self.book.row_of[job.id]
@@ -171,7 +177,7 @@ class Scheduler:
 
     def _enter(self, job: Job) -> None:
         book = self.book
-        card = card_of(job)
+        card = self.card(job)
         row = book.row_of[job.id]
         if book.cards[row] != card:
             book.cards[row] = card
@@ -194,6 +200,24 @@ class Scheduler:
     def ended(self) -> FinishedLog:
         """What is known of jobs that have ended; whoever takes it may add to it."""
         return deepcopy(self._finished)
+
+    def card(self, job: Job) -> JobCard:
+        """What policies know of a job."""
+        facts = job.facts
+        card = JobCard(
+            id=job.id,
+            submitted=facts.submitted,
+            devices=job.max_devices,
+            min_devices=job.min_devices,
+            max_devices=job.max_devices,
+            model=facts.model,
+            tenant=facts.tenant,
+            priority=job.priority,
+            exclusive=facts.exclusive,
+            kinds=facts.kinds,
+            worker_devices=facts.worker_devices,
+        )
+        return within_reach(card, self.cluster, self.tenants.get(facts.tenant))
 
     def footprint(self, job: Job) -> Footprint:
         """What decides the speed of a placed job."""
@@ -223,21 +247,3 @@ def _known_of(cluster: Cluster, job: Job, foreseen: Estimate) -> LiveKnowledge:
         at = Footprint(kind, packed_counts(devices, cluster.widest_nodes[kind]))
         known.measured(Observation(at, job.run_seconds / job.steps))
     return known
-
-
-def card_of(job: Job) -> JobCard:
-    """What policies know of a job."""
-    facts = job.facts
-    return JobCard(
-        id=job.id,
-        submitted=facts.submitted,
-        devices=job.max_devices,
-        min_devices=job.min_devices,
-        max_devices=job.max_devices,
-        model=facts.model,
-        tenant=facts.tenant,
-        priority=job.priority,
-        exclusive=facts.exclusive,
-        kinds=facts.kinds,
-        worker_devices=facts.worker_devices,
-    )

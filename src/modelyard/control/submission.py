@@ -97,7 +97,7 @@ def _usable_kinds(spec: JobSpec, cluster: Cluster, each: int) -> list[str]:
     if not kinds:
         have = ", ".join(cluster.kinds)
         raise InputError(f"no node has {' or '.join(spec.kinds)}", fix=f"this yard has {have}")
-    most = max(_most_devices(cluster, kind, each) for kind in kinds)
+    most = max(cluster.largest_gang(kind, each) for kind in kinds)
     if spec.devices.min > most:
         groups = f" in groups of {each}, each on one node," if each > 1 else ""
         what = f"the job needs {spec.devices.min} devices of one kind{groups} and the yard has"
@@ -106,8 +106,3 @@ def _usable_kinds(spec: JobSpec, cluster: Cluster, each: int) -> list[str]:
         )
         raise InputError(f"{what} {most}", fix=smaller)
     return kinds
-
-
-def _most_devices(cluster: Cluster, kind: str, each: int) -> int:
-    """Devices of a kind that workers of one job could ever have."""
-    return sum(node.devices // each * each for node in cluster.nodes if node.kind == kind)

@@ -23,6 +23,7 @@ from modelyard.schedule.jobs import IntArray, JobBook, JobCard, JobTable
 from modelyard.schedule.lane import Lane
 from modelyard.schedule.placement import Strategy, place
 from modelyard.schedule.ranked import Candidate, RankedPolicy
+from modelyard.schedule.reach import within_reach
 from modelyard.schedule.reference import seconds_done
 from modelyard.schedule.view import Decision, Policy, View
 from modelyard.simulate.faults import Outages
@@ -333,7 +334,8 @@ class Engine:
             exclusive=job.exclusive,
             kinds=job.kinds,
         )
-        row = self.book.add(card, progress)
+        tenant = self.scenario.tenants.get(job.tenant)
+        row = self.book.add(within_reach(card, self.scenario.cluster, tenant), progress)
         self.traces.append(job)
         self._progress.append(progress)
         self._version.append(0)

@@ -26,7 +26,7 @@ class Cause(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Misfit:
-    """A job that can never run at the size it asked for."""
+    """A job that can never run, however small it may be."""
 
     cause: Cause
     devices: int
@@ -47,7 +47,7 @@ class Misfit:
 def misfits(
     workload: Workload, cluster: Cluster, tenants: Mapping[str, TenantView]
 ) -> dict[str, Misfit]:
-    """Jobs that can never run here at the size they asked for, by name."""
+    """Jobs that can never run here, by name."""
     found = ((job.id, _misfit(job, cluster, tenants)) for job in workload.jobs)
     return {job: misfit for job, misfit in found if misfit is not None}
 
@@ -96,11 +96,11 @@ def _misfit(job: TraceJob, cluster: Cluster, tenants: Mapping[str, TenantView]) 
     if not kinds:
         cause = Cause.KIND
     # A gang stays on one kind of device.
-    elif job.devices > max(cluster.largest_gang(kind) for kind in kinds):
+    elif job.min_devices > max(cluster.largest_gang(kind) for kind in kinds):
         cause = Cause.SIZE
-    elif limit is not None and job.devices > limit:
+    elif limit is not None and job.min_devices > limit:
         cause = Cause.LIMIT
-    return cause and Misfit(cause, job.devices, job.kinds, job.tenant, limit)
+    return cause and Misfit(cause, job.min_devices, job.kinds, job.tenant, limit)
 
 
 def _either(kinds: tuple[str, ...]) -> str:

@@ -83,9 +83,15 @@ class Cluster:
         """Whether it is known where in the network nodes stand."""
         return any(node.path for node in self.nodes)
 
-    def largest_gang(self, kind: str | None = None) -> int:
-        """The most devices one job could ever hold (of one kind, when a kind is named)."""
-        return sum(node.devices for node in self.nodes if kind is None or node.kind == kind)
+    def largest_gang(self, kind: str | None = None, worker_devices: int = 1) -> int:
+        """The most devices one job could ever hold (of one kind, when a kind is named), by workers
+        that have so many devices of one node each.
+        """
+        return sum(
+            node.devices // worker_devices * worker_devices
+            for node in self.nodes
+            if kind is None or node.kind == kind
+        )
 
     def common_depth(self, nodes: Iterable[int]) -> int:
         """How many switch levels the given nodes share; larger is closer together."""

@@ -179,7 +179,7 @@ class Jobs:
             kept = await self.changeable(call)
             if kept.job.state.over:
                 what = f"job {kept.job.id} is {kept.job.state} already"
-                raise Refused(409, what, fix="submit it again")
+                raise Refused(409, what, fix="it is over: whoever wants it once more submits it")
             event = Wished(self.leading.now, kept.job.id, wish, call.caller.user)
             jobs = (await self._happen(call, event)).jobs
             return JSONResponse(job_shape(jobs[-1] if jobs else kept.job, self.leading.now))
@@ -226,19 +226,25 @@ class Jobs:
         return outcome
 
     async def found(self, call: Call) -> Kept:
-        """The job that a prefix of its id, or its name, means; only among those to be seen."""
+        """The job that a prefix of its id, or its name, means; only among those to be seen.
+
+        A name means the one job that is not over, or the newest that is.
+        """
         asked = call.job
         found = await run_in_threadpool(
             lambda: self.store.find(asked, tenant=call.caller.scope, most=3)
         )
-        exact = [kept for kept in found if kept.job.id == asked]
-        ids = [kept for kept in found if kept.job.id.startswith(asked)]
-        if exact or len(ids) == 1 or (found and not ids):
-            return (exact or ids or found)[0]
         if not found:
             raise not_found(asked[:40])
-        several = ", ".join(kept.job.id for kept in ids)
-        raise Refused(409, f"'{asked[:40]}' could be {several} …", fix="write more of the id")
+        exact = [kept for kept in found if kept.job.id == asked]
+        ids = [kept for kept in found if kept.job.id.startswith(asked)]
+        goes_on = [kept for kept in found if kept.ended is None]
+        meant = exact or ids or goes_on or found[:1]
+        if len(meant) == 1:
+            return meant[0]
+        several = ", ".join(kept.job.id for kept in meant)
+        fix = "write more of the id" if ids else "write the id of one of them: see 'yard ps'"
+        raise Refused(409, f"'{asked[:40]}' could be {several} …", fix=fix)
 
     async def changeable(self, call: Call) -> Kept:
         kept = await self.found(call)

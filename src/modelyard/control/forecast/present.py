@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from modelyard.control.deciding import Scheduler, card_of
+from modelyard.control.deciding import Scheduler
 from modelyard.control.forecast.lengths import Length, length
 from modelyard.control.knowledge import Estimate, LiveKnowledge
 from modelyard.control.lifecycle.job import Job
@@ -130,7 +130,7 @@ def _candidate(
 def _introduced(
     scheduler: Scheduler, newcomer: Newcomer, alike: dict[int, list[float]]
 ) -> Candidate:
-    card = card_of(newcomer.job)
+    card = scheduler.card(newcomer.job)
     known = LiveKnowledge(newcomer.estimate, newcomer.job.min_devices)
     goodput = reference_goodput(scheduler.cluster, card, known)
     family = scheduler.book.family_of(card)

@@ -101,13 +101,15 @@ class Store:
         return found
 
     def find(self, prefix: str, *, tenant: str | None = None, most: int = 10) -> list[Kept]:
-        """Jobs whose id begins so, or whose name is exactly that; the newest first."""
+        """Jobs whose id begins so, or whose name is exactly that; those that are not over first,
+        the newest of them before.
+        """
         asked = select(jobs).where(
             jobs.c.id.startswith(prefix, autoescape=True) | (jobs.c.name == prefix)
         )
         if tenant is not None:
             asked = asked.where(jobs.c.tenant == tenant)
-        asked = asked.order_by(jobs.c.submitted.desc()).limit(most)
+        asked = asked.order_by(jobs.c.ended.is_not(None), jobs.c.submitted.desc()).limit(most)
         return [kept_of(row) for row in self._read(asked)]
 
     def page(self, asked: Listing) -> list[Kept]:
