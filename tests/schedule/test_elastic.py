@@ -51,7 +51,10 @@ def crowds(draw: st.DrawFn) -> tuple[View, Standing]:
     # No two are worth the same: of equals any may be chosen.
     worth = np.array(draw(st.permutations(range(1, count + 1))), dtype=float)
     lengths = st.lists(st.floats(1.0, 1e5), min_size=count, max_size=count)
-    return view, Standing(worth, np.zeros(count), np.array(draw(lengths)), told=False)
+    known = st.lists(st.booleans(), min_size=count, max_size=count)
+    return view, Standing(
+        worth, np.zeros(count), np.array(draw(lengths)), told=np.array(draw(known))
+    )
 
 
 @given(crowds())

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from modelyard.control.knowledge import Estimate, LiveKnowledge
 from modelyard.schedule.finished import FinishedJobs
 from modelyard.schedule.invariants import broken_rules
 from modelyard.schedule.jobs import JobBook, JobCard, JobTable
@@ -24,7 +25,7 @@ from modelyard.simulate.readers import read_workload
 from modelyard.simulate.result import Result
 from modelyard.simulate.scenario import Scenario
 from modelyard.simulate.workload import TraceJob, Workload
-from modelyard.spec.allocation import Allocation
+from modelyard.spec.allocation import Allocation, allocation
 from modelyard.spec.cluster import Cluster, Node, uniform_cluster
 from modelyard.speed.amdahl import AmdahlSpeed
 from modelyard.speed.fixed import FixedSpeed, FixedWork
@@ -108,14 +109,15 @@ def test_ranks_add_up_whatever_is_known(left: list[list[float]]) -> None:
 def test_work_of_jobs_that_scale_alike_costs_as_in_hesrpt(p: float) -> None:
     """Shares that maximise the sum of cost × k^p grow as rank^(p / (1 - p)): the cost as rank^p."""
     speedups = np.arange(10_001) ** p
-    one, eight = (cost_of_work(speedups, rank / 1_000.0) for rank in (1.0, 8.0))
+    one, eight = cost_of_work(speedups, np.array([1.0, 8.0]) / 1_000.0)
     assert eight / one == pytest.approx(8.0**p, rel=1e-3)
 
 
 def test_work_of_a_job_that_scales_badly_costs_more() -> None:
     sizes = np.arange(65)
     good, bad = sizes**0.9, sizes**0.3
-    assert cost_of_work(bad, 0.1) > cost_of_work(good, 0.1)
+    device_cost = np.array([0.1])
+    assert cost_of_work(bad, device_cost) > cost_of_work(good, device_cost)
 
 
 def _end(result: Result, job: str) -> float:
@@ -147,6 +149,27 @@ def test_declared_lengths_put_the_short_elastic_job_first() -> None:
     told = simulate(scenario, yard(declared=True))
     untold = simulate(scenario, yard(history=False))
     assert _end(told, "short") < _end(untold, "short")
+
+
+@pytest.mark.parametrize(("left", "stays"), [(10.0, True), (1e6, False)])
+def test_a_job_that_is_known_to_be_nearly_done_is_left_alone(left: float, stays: bool) -> None:
+    """A newcomer of whom nobody knows anything takes hours as likely as not."""
+    cluster = uniform_cluster(1, 1)
+    book = JobBook(cluster.kinds)
+    curve = ((1, 0.2),)
+    known = LiveKnowledge(Estimate(steps=990.0 + left, curve=curve, planned=True), 1, steps=990.0)
+    row = book.add(JobCard("trains", 0.0, 1, 1, 1), known)
+    book.allocations[row], book.held[row] = allocation([(0, 1)]), 1
+    book.add(JobCard("stranger", 1.0, 1, 1, 1), LiveKnowledge(Estimate(), 1))
+    view = View(
+        now=5_000.0,
+        cluster=cluster,
+        jobs=JobTable(book, np.arange(2), 5_000.0),
+        available=np.array([1]),
+        free=np.array([0]),
+        restart_seconds=30.0,
+    )
+    assert (yard().decide(view) == []) is stays
 
 
 def _view(

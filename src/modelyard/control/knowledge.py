@@ -67,6 +67,13 @@ class LiveKnowledge:
         return self.estimate.steps if self.estimate.curve else self.estimate.seconds
 
     @property
+    def told(self) -> bool:
+        """Whether what is left is known: it ends after so many steps, at a speed that was measured
+        or planned. The seconds that people write are a guess, and a way to the head of a queue.
+        """
+        return self.timed and bool(self.estimate.curve) and self.estimate.steps is not None
+
+    @property
     def timed(self) -> bool:
         """Whether its speed is more than an assumption: measured, planned, or not needed."""
         return not self.estimate.curve or self.estimate.planned or bool(self._seen)

@@ -46,6 +46,9 @@ class Knowledge(Protocol):
     def left(self) -> float: ...
 
     @property
+    def told(self) -> bool: ...
+
+    @property
     def belief(self) -> SpeedModel: ...
 
     @property

@@ -174,6 +174,10 @@ class EpochProgress:
         return max(0.0, float(self._profile.progress_after[-1]) - self.progress)
 
     @property
+    def told(self) -> bool:
+        return False
+
+    @property
     def plan(self) -> BatchPlan | None:
         """The batch split in use; None when stopped."""
         return self._plan

@@ -116,6 +116,10 @@ class FixedProgress:
         return self._left
 
     @property
+    def told(self) -> bool:
+        return False
+
+    @property
     def belief(self) -> FixedSpeed:
         """The truth: a user's word for the size is all that a trace tells of a job's speed."""
         return _speed_on(self._work.devices)

@@ -35,6 +35,11 @@ class Progress(Protocol):
         ...
 
     @property
+    def told(self) -> bool:
+        """Whether everybody may know what is left: it was said, and its speed is known."""
+        ...
+
+    @property
     def belief(self) -> SpeedModel:
         """What a scheduler may know of the job's speed after what has been observed so far."""
         ...

@@ -70,6 +70,10 @@ class StepsProgress:
         return self._left
 
     @property
+    def told(self) -> bool:
+        return False
+
+    @property
     def belief(self) -> SpeedModel:
         if self._belief is None:
             first = self._work.speed if self._work.believed is None else self._work.believed

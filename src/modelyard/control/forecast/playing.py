@@ -61,6 +61,10 @@ class LiveProgress:
         return 0.0 if self.finished else self._known.left
 
     @property
+    def told(self) -> bool:
+        return self._known.told
+
+    @property
     def belief(self) -> SpeedModel:
         return self._known.belief
 

@@ -3,12 +3,12 @@
 The sum over jobs of what their progress is worth is maximised. Speed-up is goodput against that at
 the smallest size, and a job's worth is its rank (`ranks.py`).
 
-Where lengths were told, a unit of work is worth what it will cost to do it: the job waits for its
-own end, and others for the devices it holds (`cost_of_work`). By then as many jobs are there as its
-rank says, so that a device costs rank / devices: that is how much later all of them end for each
-second that it is taken. Speeds count as they are.
+Where all lengths were told, a unit of work is worth what it will cost to do it: the job waits for
+its own end, and others for the devices it holds (`cost_of_work`). By then as many jobs are there as
+its rank says, so that a device costs rank / devices: that is how much later all of them end for
+each second that it is taken. Speeds count as they are.
 
-Where they were not, nobody knows who will be there: worth × smallest size × √speed-up is taken. The
+Where some were not, nobody knows who will be there: worth × smallest size × √speed-up is taken. The
 root stands for what a single moment does not show: who gets little now is served later, so the last
 device of a large share is worth less than its present speed.
 
@@ -25,7 +25,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from modelyard.schedule.fittest import Candidate, fittest
-from modelyard.schedule.jobs import FloatArray, IntArray, JobCard, Knowledge
+from modelyard.schedule.jobs import BoolArray, FloatArray, IntArray, JobCard, Knowledge
 from modelyard.schedule.pools import Goodputs, Pool, admitted, goodputs
 from modelyard.schedule.sizing import allowed_kinds
 from modelyard.schedule.view import View
@@ -76,7 +76,11 @@ class Standing:
     done: FloatArray
     left: FloatArray
     #: whether `left` is known, and not a guess
-    told: bool
+    told: BoolArray
+
+    @property
+    def all_told(self) -> bool:
+        return bool(self.told.all())
 
 
 def elastic(view: View, standing: Standing, sizing: Sizing) -> dict[int, Allocation]:
@@ -107,12 +111,12 @@ def _contenders(
 ) -> Sequence[int]:
     """Positions of everybody whom the search has to look at, rising.
 
-    Of waiting jobs that differ in nothing but the worth of their progress no more can run at once
-    than have room: one beyond those could only have the place of a better one. With thousands that
-    wait, nearly everybody is beyond.
+    Of waiting jobs that differ in nothing but the worth and the length of their work no more can
+    run at once than have room: one that gains less at every size than so many others could only
+    have the place of a better one. With thousands that wait, nearly everybody is beyond.
     """
     jobs = view.jobs
-    if standing.told or len(jobs) <= pool.capacity:
+    if len(jobs) <= pool.capacity:
         return range(len(jobs))
     chosen = []
     alike: dict[Hashable, list[int]] = {}
@@ -132,11 +136,14 @@ def _contenders(
         room = pool.capacity // smallest
         if len(members) > room:
             every = np.array(members)
-            speed = goodputs(knowledge.belief, pool, largest)
-            fair_speed = _fair_speed(speed, _reference(speed, smallest), pool, smallest)
-            harm = _harm(view, every, standing, fair_speed)
-            weights = standing.worth[every] * harm**sizing.redress
-            members = every[np.argsort(-weights, kind="stable")[:room]].tolist()
+            pace = _pace(goodputs(knowledge.belief, pool, largest), smallest)
+            if not pace.reference:
+                continue
+            gains = _gain(view, pool, every, standing, sizing, pace).started(
+                pace.speedups[pace.speedups > 0.0]
+            )
+            best = np.argsort(-gains, axis=0, kind="stable")[:room]
+            members = every[np.unique(best)].tolist()
         chosen += members
     return sorted(chosen)
 
@@ -148,15 +155,77 @@ def _range(card: JobCard, knowledge: Knowledge, pool: Pool, sizing: Sizing) -> t
     return smallest, min(max(tried, smallest), card.max_devices, pool.largest)
 
 
-def _reference(speed: Goodputs, smallest: int) -> float:
-    """Goodput at the smallest size that brings any; 0 where none does."""
-    running = np.flatnonzero(speed.packed[smallest:])
-    return float(speed.packed[smallest + running[0]]) if len(running) else 0.0
+@dataclass(frozen=True, slots=True, eq=False)
+class _Pace:
+    """How fast a job is, against its smallest size that brings anything."""
+
+    speed: Goodputs
+    smallest: int
+    #: goodput there; 0 where no size brings any
+    reference: float
+    #: by number of devices, from 0
+    speedups: FloatArray
 
 
-def _fair_speed(speed: Goodputs, reference: float, pool: Pool, smallest: int) -> float:
+def _pace(speed: Goodputs, smallest: int) -> _Pace:
+    packed = np.where(np.arange(len(speed.packed)) < smallest, 0.0, speed.packed)
+    running = np.flatnonzero(packed)
+    reference = float(packed[running[0]]) if len(running) else 0.0
+    return _Pace(speed, smallest, reference, packed / reference if reference else packed)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Gain:
+    """What progress brings, one row per job; the jobs are alike in their pace."""
+
+    weight: FloatArray
+    #: of speed-ups
+    exponent: float
+    #: seconds of work at the smallest size; infinite where nobody knows
+    left: FloatArray
+    restart_seconds: float
+    #: how long a size lasts at most
+    lasts: float
+
+    def kept(self, speedups: FloatArray) -> FloatArray:
+        """Jobs × sizes, where nothing is changed."""
+        return self.weight[:, None] * speedups**self.exponent
+
+    def started(self, speedups: FloatArray) -> FloatArray:
+        """The same less what a restart takes of it, by how long a job works at each size.
+
+        That is `lasts` at most, and where `left` is known, no longer than to the job's end.
+        """
+        if self.restart_seconds <= 0.0:
+            return self.kept(speedups)
+        with np.errstate(divide="ignore"):
+            worked = np.minimum(self.lasts, self.left[:, None] / speedups)
+        return self.kept(speedups * (worked / (worked + self.restart_seconds)))
+
+
+def _gain(
+    view: View, pool: Pool, at: IntArray, standing: Standing, sizing: Sizing, pace: _Pace
+) -> _Gain:
+    worth = standing.worth[at]
+    if standing.all_told:
+        weight, exponent = cost_of_work(pace.speedups, worth / pool.capacity), 1.0
+    else:
+        harm = _harm(view, at, standing, _fair_speed(pace, pool))
+        weight, exponent = pace.smallest * worth * harm**sizing.redress, sizing.concavity
+    return _Gain(
+        weight=weight,
+        exponent=exponent,
+        left=np.where(standing.told[at], standing.left[at], math.inf),
+        restart_seconds=view.restart_seconds,
+        lasts=(sizing.hold_restarts - 1.0) * view.restart_seconds,
+    )
+
+
+def _fair_speed(pace: _Pace, pool: Pool) -> float:
     """The speed-up on a share of the job's own."""
-    return speed.fair / reference * min(pool.fair / smallest, 1.0) if reference else 1.0
+    if not pace.reference:
+        return 1.0
+    return pace.speed.fair / pace.reference * min(pool.fair / pace.smallest, 1.0)
 
 
 def _let_in_by_priority(view: View, candidates: Sequence[Candidate]) -> None:
@@ -183,46 +252,21 @@ def _candidate(
     if not allowed_kinds(view, card):
         return None
     smallest, largest = _range(card, knowledge, pool, sizing)
-    speed = goodputs(knowledge.belief, pool, largest)
-    packed = np.where(np.arange(largest + 1) < smallest, 0.0, speed.packed)
-    reference = _reference(speed, smallest)
-    if not reference:
+    pace = _pace(goodputs(knowledge.belief, pool, largest), smallest)
+    if not pace.reference:
         return None
-    speedups = packed / reference
-    worth, left = float(standing.worth[at]), math.inf
-    if standing.told:
-        weight, exponent = cost_of_work(speedups, worth / pool.capacity), 1.0
-        left = float(standing.left[at])
-    else:
-        fair_speed = _fair_speed(speed, reference, pool, smallest)
-        harm = float(_harm(view, np.array(at), standing, fair_speed))
-        weight, exponent = smallest * worth * math.pow(harm, sizing.redress), sizing.concavity
-    lasts = (sizing.hold_restarts - 1.0) * view.restart_seconds
+    gain = _gain(view, pool, np.array([at]), standing, sizing, pace)
 
     def cost_of(given: Allocation) -> float:
-        speedup = speed.at(given.counts) / reference
-        if given != held:
-            speedup = float(_after_restart(np.array(speedup), view.restart_seconds, lasts, left))
-        return -weight * math.pow(speedup, exponent)
+        speedup = np.array([pace.speed.at(given.counts) / pace.reference])
+        return -float((gain.kept if given == held else gain.started)(speedup)[0, 0])
 
-    costs = -weight * _after_restart(speedups, view.restart_seconds, lasts, left) ** exponent
-    costs[packed <= 0.0] = np.inf
+    costs = -gain.started(pace.speedups)[0]
+    costs[pace.speedups <= 0.0] = np.inf
     costs[0] = 0.0
     if held is not None and held.devices < len(costs):
         costs[held.devices] = min(costs[held.devices], cost_of(held))
     return Candidate(at, card.tenant, held, costs, cost_of)
-
-
-def _after_restart(speedups: FloatArray, restart: float, lasts: float, left: float) -> FloatArray:
-    """Speed-ups less what a restart takes of them, by how long the job works at each.
-
-    That is `lasts` at most, and where `left` is known, no longer than to the job's end.
-    """
-    if restart <= 0.0:
-        return speedups
-    with np.errstate(divide="ignore"):
-        worked = np.minimum(lasts, left / speedups)
-    return np.asarray(speedups * (worked / (worked + restart)))
 
 
 def _harm(view: View, at: IntArray, standing: Standing, fair_speed: float) -> FloatArray:

@@ -108,22 +108,42 @@ class Yard:
 
     def _standing(self, view: View) -> Standing:
         """What a unit of progress of each job is worth to all, and how far it has come."""
-        done = _done(view)
-        amounts = _left(view)[:, None] if self.declared else self._outlook(view, done).left(done)
+        done, told = _done(view), self._told(view)
+        amounts = self._amounts(view, done, told)
         jobs = view.jobs
         smallest = [max(jobs.card(at).min_devices, 1) for at in range(len(jobs))]
         ranks = expected_ranks(amounts * np.array(smallest)[:, None])
         worth = ranks if self.ranked else np.ones(len(ranks))
         worth = np.where(self._overdue(view), OVERDUE * worth, worth)
-        return Standing(worth, done, np.median(amounts, axis=1), self.declared)
+        return Standing(worth, done, np.median(amounts, axis=1), told)
+
+    def _told(self, view: View) -> BoolArray:
+        """Whose work left is known."""
+        jobs = view.jobs
+        if self.declared:
+            return np.ones(len(jobs), dtype=np.bool_)
+        return np.array([jobs.knowledge(at).told for at in range(len(jobs))], dtype=np.bool_)
+
+    def _amounts(self, view: View, done: FloatArray, told: BoolArray) -> FloatArray:
+        """Equally likely seconds of work left, jobs × amounts; those that are known are all one."""
+        if told.all():
+            return _left(view)[:, None]
+        amounts = self._outlook(view, done).left(done)
+        if told.any():
+            amounts[told] = _left(view)[told, None]
+        return amounts
 
     def _ends_per_second(self, view: View) -> FloatArray:
-        """Ends that a second at the reference brings."""
-        if self.declared:
+        """Ends that a second at the reference brings: Gittins' index, which is one over the work
+        left where that is known.
+        """
+        told = self._told(view)
+        if told.all():
             return 1.0 / _left(view)
         outlook = self._outlook(view, _done(view))
         everyone = np.arange(len(view.jobs))
-        return outlook.index(everyone, outlook.stage, np.zeros(len(everyone)))
+        index = outlook.index(everyone, outlook.stage, np.zeros(len(everyone)))
+        return np.where(told, 1.0 / _left(view), index) if told.any() else index
 
     def _outlook(self, view: View, worked: FloatArray) -> Outlook:
         return self.lengths.outlook(view, worked, learn=self.history)
@@ -147,7 +167,8 @@ def yard(
 ) -> Yard:
     """Soonest ends for everyone: lengths learnt, sizes, kinds, places and partners chosen.
 
-    `declared`: jobs have said how much work they are. `history`: learn from jobs that have ended
+    `declared`: all jobs have said how much work they are; otherwise those whose knowledge says that
+    it is so, as that of live jobs of so many steps. `history`: learn from jobs that have ended
     and share what jobs of the same model measure. `share`: let two jobs use the same devices where
     that was measured to pay. A job that has waited for `patience_days` and ten times what it
     has run comes before all others.

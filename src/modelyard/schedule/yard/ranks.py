@@ -30,8 +30,9 @@ def expected_ranks(left: FloatArray) -> FloatArray:
     return ranks
 
 
-def cost_of_work(speedups: FloatArray, device_cost: float) -> float:
-    """What a second's work at the smallest size costs all jobs, done at the best size for that.
+def cost_of_work(speedups: FloatArray, device_cost: FloatArray) -> FloatArray:
+    """What a second's work at the smallest size costs all jobs, done at the best size for that, for
+    each cost of a device.
 
     `speedups` by number of devices, from 0; some are above 0. On k devices the work takes
     1 / speed-up seconds: so long the job itself waits, and others lose `device_cost` seconds by
@@ -40,4 +41,5 @@ def cost_of_work(speedups: FloatArray, device_cost: float) -> float:
     proportional to the rank, shares grow with the rank as heSRPT's do.
     """
     sizes = np.flatnonzero(speedups)
-    return float(((1.0 + device_cost * sizes) / speedups[sizes]).min())
+    costs: FloatArray = ((1.0 + device_cost[:, None] * sizes) / speedups[sizes]).min(axis=1)
+    return costs
