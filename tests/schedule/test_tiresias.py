@@ -70,7 +70,7 @@ def test_the_public_simulator_is_reproduced_within_five_per_cent(
 
 
 @given(
-    st.lists(st.floats(1.0, 1e5), min_size=20, max_size=60),
+    st.lists(st.integers(10, 10**6).map(lambda tenths: tenths / 10), min_size=20, max_size=60),
     st.floats(0.0, 9e4),
     st.floats(10.0, 1e4),
 )
@@ -89,6 +89,12 @@ def test_the_textbook_index_is_its_definition_at_sample_values(
     expected = np.mean(left <= horizon) / np.mean(np.minimum(left, horizon))
     assert index <= expected * (1 + 1e-9)
     assert expected == 0 or index >= expected / INDEX_STEP * (1 - 1e-6)
+
+
+@given(st.lists(st.floats(0.0, 1e-6), min_size=20, max_size=60), st.floats(1.0, 1e5))
+def test_samples_that_hardly_differ_have_an_index(above: list[float], base: float) -> None:
+    table = GittinsTable.of(base + np.asarray(above), 10.0, textbook=True)
+    assert all(0.0 <= value < np.inf for value in table.values)
 
 
 def test_without_enough_samples_everyone_has_the_same_index() -> None:

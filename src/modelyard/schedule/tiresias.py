@@ -31,6 +31,8 @@ DEFAULT_LIMITS = (3250.0, 7200.0)
 AT_LIMIT = 1e-3
 #: Gittins' horizon Δ in device-seconds, as in the public code.
 GITTINS_HORIZON = 3250.0
+#: A job that has not ended has so many device-seconds left at least.
+LEAST_LEFT = 1e-3
 #: Indices are told apart in steps of this ratio. A horizon holds some tens of a thousand samples,
 #: so an index is known to about a fifth; jobs that swap places over less are preempted for nothing.
 INDEX_STEP = 1.25
@@ -171,7 +173,8 @@ class GittinsTable:
         ending, alive = end - begin, np.maximum(count - begin, 1)
         spent = sums[end] - sums[begin]
         if textbook:
-            spent = spent - attained * ending
+            # Differences of large sums: samples that are nearly equal would get less than nothing.
+            spent = np.maximum(spent - attained * ending, LEAST_LEFT * ending)
         expected = (spent + horizon * (alive - ending)) / alive
         index = np.append(ending / alive / expected, 0.0)
         with np.errstate(divide="ignore"):
