@@ -200,6 +200,8 @@ class RealYard:
         commits = self._commits(piece)
         times = step_times(self.state / "runs" / piece.id / "journal.jsonl")
         resized = [one["at"] for one in self.client.events(piece.id) if "resized" in one["what"]]
+        if len(resized) < 2:
+            raise SystemExit("the training job was not given its second worker back")
         shrink, grow = resized[0], resized[-1]
         start, end, stop = self._short_training(times[2])
         return {

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from modelyard.control.costs import COMMAND_START_SECONDS
 from modelyard.control.deciding import Scheduler
 from modelyard.control.forecast.lengths import Basis, Length, length
 from modelyard.control.forecast.present import Newcomer, take_present
-from modelyard.control.forecast.replay import COMMAND_START_SECONDS, Prediction, Replays
+from modelyard.control.forecast.replay import Prediction, Replays
 from modelyard.control.knowledge import Estimate, LiveKnowledge
 from modelyard.control.lifecycle.events import NodeSeen, Submitted, TaskUp
 from modelyard.control.lifecycle.job import Facts, Form, Job

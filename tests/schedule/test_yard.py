@@ -172,6 +172,28 @@ def test_a_job_that_is_known_to_be_nearly_done_is_left_alone(left: float, stays:
     assert (yard().decide(view) == []) is stays
 
 
+@pytest.mark.parametrize(("resize_seconds", "grows"), [(1.0, True), (None, False)])
+def test_a_job_with_little_left_grows_where_that_is_no_restart(
+    resize_seconds: float | None, grows: bool
+) -> None:
+    cluster = uniform_cluster(1, 2)
+    book = JobBook(cluster.kinds)
+    curve = ((1, 1.0), (2, 1.9))
+    known = LiveKnowledge(Estimate(steps=60.0, curve=curve, planned=True), 1, steps=40.0)
+    card = JobCard("trains", 0.0, 2, 1, 2, resize_seconds=resize_seconds)
+    row = book.add(card, known)
+    book.allocations[row], book.held[row] = allocation([(0, 1)]), 1
+    view = View(
+        now=100.0,
+        cluster=cluster,
+        jobs=JobTable(book, np.arange(1), 100.0),
+        available=np.array([2]),
+        free=np.array([1]),
+        restart_seconds=30.0,
+    )
+    assert bool(yard().decide(view)) is grows
+
+
 def _view(
     jobs: Sequence[tuple[JobCard, Work]],
     *,

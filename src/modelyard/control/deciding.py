@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from modelyard.control.costs import RESIZE_SECONDS
 from modelyard.control.knowledge import Estimate, LiveKnowledge
 from modelyard.control.lifecycle.events import Decided
 from modelyard.control.lifecycle.job import Job
@@ -216,6 +217,7 @@ class Scheduler:
             exclusive=facts.exclusive,
             kinds=facts.kinds,
             worker_devices=facts.worker_devices,
+            resize_seconds=RESIZE_SECONDS if job.elastic else None,
         )
         return within_reach(card, self.cluster, self.tenants.get(facts.tenant))
 

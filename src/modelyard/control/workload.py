@@ -15,12 +15,12 @@ from itertools import pairwise
 from pathlib import Path
 from statistics import median
 
-from modelyard.control.estimating import estimate_of
-from modelyard.control.forecast.replay import (
+from modelyard.control.costs import (
     COMMAND_START_SECONDS,
     RESIZE_SECONDS,
     TRAINING_START_SECONDS,
 )
+from modelyard.control.estimating import estimate_of
 from modelyard.control.knowledge import Estimate, LiveKnowledge
 from modelyard.control.lifecycle.job import Job
 from modelyard.control.lifecycle.states import State

@@ -75,6 +75,8 @@ class JobCard:
     kinds: tuple[str, ...] = ()
     #: of one worker, all of one node; sizes are multiples of it
     worker_devices: int = 1
+    #: what a change of its size costs it while it runs; None where that is a restart
+    resize_seconds: float | None = None
 
     @property
     def elastic(self) -> bool:

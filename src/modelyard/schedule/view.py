@@ -43,7 +43,7 @@ class View:
     tenants: Mapping[str, TenantView] = field(default_factory=dict)
     #: seconds between decisions; 0 when a decision is made at every event
     round_seconds: float = 0.0
-    #: what a start, a move or a resize costs a job
+    #: what a start costs a job, and a change where the job does not say another cost
     restart_seconds: float = 0.0
     #: what there is to learn from jobs that have ended
     finished: FinishedJobs = NONE_FINISHED
@@ -51,6 +51,11 @@ class View:
     def tenant(self, name: str) -> TenantView:
         """A tenant's rights; a tenant that nobody described has no guarantee and no limit."""
         return self.tenants.get(name) or TenantView(name)
+
+    def change_seconds(self, at: int) -> float:
+        """What it costs the job at this position to have other devices than it has."""
+        resize = self.jobs.card(at).resize_seconds
+        return self.restart_seconds if resize is None or not self.jobs.running[at] else resize
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,11 +7,9 @@ decision does the rest.
 
 from __future__ import annotations
 
-import heapq
 import math
 import time
 from collections.abc import Callable, Iterable
-from enum import IntEnum
 from functools import lru_cache, partial
 
 import numpy as np
@@ -26,6 +24,8 @@ from modelyard.schedule.ranked import Candidate, RankedPolicy
 from modelyard.schedule.reach import within_reach
 from modelyard.schedule.reference import seconds_done
 from modelyard.schedule.view import Decision, Policy, View
+from modelyard.simulate.agenda import SAME_MOMENT_SECONDS, Agenda, Kind
+from modelyard.simulate.departures import Departures
 from modelyard.simulate.faults import Outages
 from modelyard.simulate.recorder import Recorder
 from modelyard.simulate.result import Result
@@ -37,8 +37,6 @@ from modelyard.speed.interference import shared_node_slowdown, uplink_slowdowns
 from modelyard.speed.notebook import Notebook
 from modelyard.speed.progress import Progress
 
-#: Times closer than this are one moment: floating-point sums of durations differ by less.
-SAME_MOMENT_SECONDS = 1e-6
 #: Allocations whose footprint is remembered: most of those inside one node of a large cluster.
 FOOTPRINTS_KEPT = 16_384
 #: Rounds and faults go on for ever; a policy must not make jobs wait for ever. So many decisions
@@ -47,17 +45,6 @@ IDLE_DECISIONS = 1000
 #: So many times in a row that a job was stopped by a failing node, while none ended, are nodes
 #: that fail faster than jobs get anything done.
 FRUITLESS_FAILURES = 10_000
-
-
-class Kind(IntEnum):
-    """Events at the same moment are handled in this order, and only then a decision is made."""
-
-    MILESTONE = 0
-    REPAIR = 1
-    FAILURE = 2
-    ARRIVAL = 3
-    ROUND = 4
-    WAKE = 5
 
 
 def simulate(
@@ -170,8 +157,7 @@ class Engine:
         #: seconds of work to do again, by row: lost when a node last failed
         self._lost: dict[int, float] = {}
         self._rider: dict[int, int] = {}
-        #: by node, when devices are of use again that somebody is leaving, and how many
-        self._leaving: dict[int, list[tuple[float, int]]] = {}
+        self._departures = Departures()
         self._slowdown: dict[int, float] = {}
         self._network = {
             job.id: job.network_bandwidth
@@ -181,8 +167,7 @@ class Engine:
         self._shares_links = bool(scenario.interference or self._network)
         self._notebook = Notebook() if policy.traits.shares_measurements else None
         self._finished = finished or FinishedLog(len(scenario.workload.jobs))
-        self._heap: list[tuple[float, int, int, int, int]] = []
-        self._sequence = 0
+        self._agenda = Agenda()
         self._wake_at = math.inf
         self._next_round = -math.inf
         self._decided_at = self._reacts_at = -math.inf
@@ -211,12 +196,13 @@ class Engine:
             self._begin()
         everyone = reported = self.left
         while self.left:
-            if not self._heap:
+            soonest = self._agenda.next_at
+            if soonest == math.inf:
                 self._report_deadlock()
-            if self._heap[0][0] > until:
+            if soonest > until:
                 self._rest(until)
                 break
-            self.now = self._heap[0][0]
+            self.now = soonest
             if self.recorder.started is None:
                 self.recorder.begin(self.now)
             if self._happen() and self.left:
@@ -232,18 +218,17 @@ class Engine:
         """Put everything into the queue that is known to come."""
         self._begun = True
         for index, job in enumerate(self.scenario.workload.jobs):
-            self._push(job.submitted, Kind.ARRIVAL, index)
+            self._agenda.plan(job.submitted, Kind.ARRIVAL, index)
         if self.scenario.faults is not None and self.left:
             self._outages = Outages(self.scenario.faults, len(self.cluster.nodes))
             for at, node, repaired_at in self._outages.first():
-                self._push(at, Kind.FAILURE, node)
-                self._push(repaired_at, Kind.REPAIR, node)
+                self._agenda.plan(at, Kind.FAILURE, node)
+                self._agenda.plan(repaired_at, Kind.REPAIR, node)
 
     def _happen(self) -> bool:
         """Everything of this moment; whether a decision is due."""
         due = news = False
-        while self._heap and self._heap[0][0] <= self.now + SAME_MOMENT_SECONDS:
-            _, kind, _, subject, version = heapq.heappop(self._heap)
+        for kind, subject, version in self._agenda.moment(self.now):
             self._events += 1
             if kind == Kind.MILESTONE:
                 if self._milestone(subject, version):
@@ -281,7 +266,7 @@ class Engine:
 
     def decide_at(self, at: float) -> None:
         """Let a decision be made then, whatever happens."""
-        self._push(at, Kind.ROUND, 0)
+        self._agenda.plan(at, Kind.ROUND)
 
     def _rest(self, until: float) -> None:
         """Nothing happens until then but progress."""
@@ -289,17 +274,13 @@ class Engine:
         for row in self.active.tolist():
             self._sync(row)
 
-    def _push(self, at: float, kind: Kind, subject: int, version: int = 0) -> None:
-        self._sequence += 1
-        heapq.heappush(self._heap, (at, int(kind), self._sequence, subject, version))
-
     def _plan_round(self) -> None:
         """Rounds tick at whole multiples of their length while there are jobs."""
         length = self.scenario.round_seconds
         if length and len(self.active) and self._next_round <= self.now + SAME_MOMENT_SECONDS:
             ticks = math.floor(self.now / length + SAME_MOMENT_SECONDS) + 1
             self._next_round = ticks * length
-            self._push(self._next_round, Kind.ROUND, 0)
+            self._agenda.plan(self._next_round, Kind.ROUND)
 
     def _watch_for_standstill(self) -> None:
         everyone_waits = self.waiting == len(self.active) > 0
@@ -333,6 +314,7 @@ class Engine:
             priority=job.priority,
             exclusive=job.exclusive,
             kinds=job.kinds,
+            resize_seconds=job.resize_seconds,
         )
         tenant = self.scenario.tenants.get(job.tenant)
         row = self.book.add(within_reach(card, self.scenario.cluster, tenant), progress)
@@ -426,8 +408,8 @@ class Engine:
         self.unused += int(self.free[node])
         self.in_service += int(self.available[node])
         at, repaired_at = self._outages.following(node, self.now)
-        self._push(at, Kind.FAILURE, node)
-        self._push(repaired_at, Kind.REPAIR, node)
+        self._agenda.plan(at, Kind.FAILURE, node)
+        self._agenda.plan(repaired_at, Kind.REPAIR, node)
 
     # -- decisions ------------------------------------------------------------------------
 
@@ -529,7 +511,7 @@ class Engine:
     def _plan_wake(self, at: float) -> None:
         at = max(at, self.now + 2 * SAME_MOMENT_SECONDS)
         if at < math.inf and at != self._wake_at:
-            self._push(at, Kind.WAKE, 0)
+            self._agenda.plan(at, Kind.WAKE)
         self._wake_at = at
 
     def _apply(self, view: View, decisions: list[Decision]) -> None:
@@ -543,7 +525,9 @@ class Engine:
         was_running = [self.book.allocations[row] is not None for row in rows]
         for row, decision, running in zip(rows, decisions, was_running, strict=True):
             if running:
-                self._leave(row, decision.allocation)
+                held, seconds = self.book.allocations[row], self.traces[row].stop_seconds
+                if held is not None and seconds > 0.0:
+                    self._departures.leave(held, decision.allocation, self.now + seconds)
                 self._release(row)
         for row, decision, running in zip(rows, decisions, was_running, strict=True):
             if decision.allocation is not None:
@@ -551,38 +535,12 @@ class Engine:
             elif running:
                 self.recorder.preemptions += 1
 
-    def _leave(self, row: int, given: Allocation | None) -> None:
-        """Note devices that a running job has not any more, and does not leave at once."""
-        held, seconds = self.book.allocations[row], self.traces[row].stop_seconds
-        if not seconds or held is None or held.host is not None:
-            return
-        kept = dict(given.parts) if given is not None else {}
-        for node, count in held.parts:
-            if count > kept.get(node, 0):
-                left = self.now + seconds, count - kept.get(node, 0)
-                self._leaving.setdefault(node, []).append(left)
-
-    def _until_left(self, given: Allocation) -> float:
-        """How long a job waits on its devices for those who leave them; others are taken first."""
-        wait = 0.0
-        for node, count in given.parts if self._leaving and given.host is None else ():
-            leaving = sorted(one for one in self._leaving.get(node, ()) if one[0] > self.now)
-            needed = count - int(self.free[node]) + sum(left for _, left in leaving)
-            while needed > 0 and leaving:
-                at, left = leaving.pop(0)
-                wait = max(wait, at - self.now)
-                if left > needed:
-                    leaving.insert(0, (at, left - needed))
-                needed -= left
-            self._leaving[node] = leaving
-        return wait
-
     def _start(self, row: int, given: Allocation, *, goes_on: bool = False) -> None:
         """Give a job devices; it `goes_on` where it had others a moment ago."""
         book = self.book
         delay = self._start_cost(self.traces[row], goes_on) + self._lost.get(row, 0.0)
         if not goes_on:
-            delay += self._until_left(given)
+            delay += self._departures.wait(given, self.free, self.now)
         if given.host is None:
             for node, count in given.parts:
                 self.free[node] -= count
@@ -666,7 +624,7 @@ class Engine:
         wait = max(self._busy_until[row] - self.now, 0.0)
         at = self.now + wait + self._progress[row].horizon()
         if at < math.inf:
-            self._push(at, Kind.MILESTONE, row, self._version[row])
+            self._agenda.plan(at, Kind.MILESTONE, row, self._version[row])
 
     def _footprint(self, row: int, held: Allocation) -> Footprint:
         partner = self.book.row_of[held.host] if held.host is not None else self._rider.get(row)

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from modelyard.control.costs import COMMAND_START_SECONDS, TRAINING_START_SECONDS
 from modelyard.control.forecast.lengths import Basis
 from modelyard.control.forecast.playing import LiveWork
 from modelyard.control.forecast.present import Candidate, Present
@@ -42,13 +43,6 @@ FEWEST_WORLDS = 5
 HORIZON_SECONDS = 30 * 86_400.0
 #: The first look ahead; each further one is twice as far.
 FIRST_LOOK_SECONDS = 600.0
-#: What a yard adds to a job's work, as `make bench-fidelity` measures it on two quiet cores
-#: (docs/benchmarks.md): for a command a process; for a training job 5 s until torch is loaded and
-#: the first step is made, and 2 s after the last one.
-COMMAND_START_SECONDS, TRAINING_START_SECONDS = 0.1, 7.0
-#: What a change of size costs a training job that goes on meanwhile, by the same: 1.8 s to grow,
-#: which is what it lacks while the new worker starts, and nothing to give one up; here the mean.
-RESIZE_SECONDS = 0.9
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +206,7 @@ def _standing(present: Present, candidate: Candidate, quantile: float | None) ->
         exclusive=card.exclusive,
         kinds=card.kinds,
         start_seconds=start_seconds,
-        resize_seconds=RESIZE_SECONDS if job.elastic else None,
+        resize_seconds=card.resize_seconds,
     )
     return Standing(
         job=trace,

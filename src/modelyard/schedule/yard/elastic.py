@@ -48,7 +48,7 @@ class Sizing:
     #: The exponent of the speed-up where lengths were not told; between 1/4 and 3/4 hardly
     #: anything changes.
     concavity: float = 0.5
-    #: A size is expected to last for so many times the cost of a restart, or to the job's end.
+    #: A size is expected to last for so many times the cost of its change, or to the job's end.
     hold_restarts: float = 10.0
     #: The exponent of what a job suffers in being worth more than its rank, where lengths were
     #: not told; 0 leaves it alone.
@@ -139,7 +139,7 @@ def _contenders(
             pace = _pace(goodputs(knowledge.belief, pool, largest), smallest)
             if not pace.reference:
                 continue
-            gains = _gain(view, pool, every, standing, sizing, pace).started(
+            gains = _gain(view, pool, every, standing, sizing, pace).changed(
                 pace.speedups[pace.speedups > 0.0]
             )
             best = np.argsort(-gains, axis=0, kind="stable")[:room]
@@ -183,24 +183,26 @@ class _Gain:
     exponent: float
     #: seconds of work at the smallest size; infinite where nobody knows
     left: FloatArray
-    restart_seconds: float
-    #: how long a size lasts at most
-    lasts: float
+    #: that a change costs, and how long it lasts at most
+    change_seconds: FloatArray
+    lasts: FloatArray
 
     def kept(self, speedups: FloatArray) -> FloatArray:
         """Jobs × sizes, where nothing is changed."""
         return self.weight[:, None] * speedups**self.exponent
 
-    def started(self, speedups: FloatArray) -> FloatArray:
-        """The same less what a restart takes of it, by how long a job works at each size.
+    def changed(self, speedups: FloatArray) -> FloatArray:
+        """The same less what a change takes of it, by how long a job works at each size.
 
         That is `lasts` at most, and where `left` is known, no longer than to the job's end.
         """
-        if self.restart_seconds <= 0.0:
+        cost = self.change_seconds[:, None]
+        if not cost.any():
             return self.kept(speedups)
         with np.errstate(divide="ignore"):
-            worked = np.minimum(self.lasts, self.left[:, None] / speedups)
-        return self.kept(speedups * (worked / (worked + self.restart_seconds)))
+            worked = np.minimum(self.lasts[:, None], self.left[:, None] / speedups)
+        # What costs nothing may be for ever so short a time.
+        return self.kept(speedups * np.where(cost > 0.0, worked / (worked + cost), 1.0))
 
 
 def _gain(
@@ -212,12 +214,13 @@ def _gain(
     else:
         harm = _harm(view, at, standing, _fair_speed(pace, pool))
         weight, exponent = pace.smallest * worth * harm**sizing.redress, sizing.concavity
+    change_seconds = np.array([view.change_seconds(one) for one in at.tolist()])
     return _Gain(
         weight=weight,
         exponent=exponent,
         left=np.where(standing.told[at], standing.left[at], math.inf),
-        restart_seconds=view.restart_seconds,
-        lasts=(sizing.hold_restarts - 1.0) * view.restart_seconds,
+        change_seconds=change_seconds,
+        lasts=(sizing.hold_restarts - 1.0) * change_seconds,
     )
 
 
@@ -259,9 +262,9 @@ def _candidate(
 
     def cost_of(given: Allocation) -> float:
         speedup = np.array([pace.speed.at(given.counts) / pace.reference])
-        return -float((gain.kept if given == held else gain.started)(speedup)[0, 0])
+        return -float((gain.kept if given == held else gain.changed)(speedup)[0, 0])
 
-    costs = -gain.started(pace.speedups)[0]
+    costs = -gain.changed(pace.speedups)[0]
     costs[pace.speedups <= 0.0] = np.inf
     costs[0] = 0.0
     if held is not None and held.devices < len(costs):

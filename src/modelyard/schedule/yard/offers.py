@@ -62,7 +62,7 @@ def offers(view: View, weights: FloatArray, beliefs: Beliefs) -> Offers:
     with np.errstate(divide="ignore", invalid="ignore"):
         speed = np.where(goodput > 0.0, goodput / reference[:, None, None], 0.0)
     exponent = _exponents(view)
-    factor = _restart_factors(view, weights)
+    factor = _change_factors(view, weights)
     kept = np.where(present(view, devices), 1.0, factor[:, None, None])
     value = weights[:, None, None] * speed ** exponent[:, None, None] * kept
     value = np.where(value > 0.0, value, -np.inf)
@@ -161,11 +161,10 @@ def _reference(view: View, devices: IntArray, goodput: FloatArray) -> FloatArray
     return np.asarray(least)
 
 
-def _restart_factors(view: View, weights: FloatArray) -> FloatArray:
+def _change_factors(view: View, weights: FloatArray) -> FloatArray:
     """The share of its time that a job still works if it pays for one change now."""
-    if view.restart_seconds <= 0.0:
-        return np.ones(len(weights))
-    with np.errstate(divide="ignore", over="ignore"):
+    cost = np.array([view.change_seconds(at) for at in range(len(weights))])
+    with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
         left = np.where(weights > 0.0, 1.0 / weights, 0.0)
-    hold = np.minimum(left, HOLD_RESTARTS * view.restart_seconds)
-    return np.asarray(hold / (hold + view.restart_seconds))
+        hold = np.minimum(left, HOLD_RESTARTS * cost)
+        return np.where(cost > 0.0, hold / (hold + cost), 1.0)
