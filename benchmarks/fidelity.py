@@ -32,7 +32,7 @@ from promises import Promise, listed, told
 from table import Table, write_section
 
 #: Tiresias' limits in device-seconds, in proportion to jobs of seconds.
-POLICIES = ("fifo", "tiresias-las:limits=8/24", "yard")
+POLICIES = ("fifo", "tiresias-las:limits=16/48", "yard")
 AIM = 0.10
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 JOBS, TRAINED = 20, 3
 #: so many of the slots' time is asked for while jobs still come: they queue
-ARRIVAL_SECONDS = 1.6
-SHORTEST, LONGEST = 2.0, 16.0
+ARRIVAL_SECONDS = 3.2
+SHORTEST, LONGEST = 4.0, 32.0
 TENANTS = ("vision", "speech")
 TENANTS_FILE = """
 tenants:
@@ -135,7 +135,7 @@ def drawn(seed: int, jobs: int = JOBS, trained: int = TRAINED) -> list[Piece]:
                 min_devices=1 if trains else size,
                 max_devices=2 if trains else size,
                 seconds=0.0 if trains else round(_length(luck), 2),
-                steps=luck.randrange(20, 50) if trains else 0,
+                steps=luck.randrange(40, 100) if trains else 0,
             )
         )
         at += luck.expovariate(1.0 / ARRIVAL_SECONDS)

@@ -21,11 +21,13 @@ from modelyard.errors import YardError
 
 CLUSTER, ROUND = "1x4", "2s"
 #: Longer than this nothing takes here, on however slow a machine.
-PATIENCE_SECONDS = 300.0
+PATIENCE_SECONDS = 600.0
 #: commands of one second, one after another, of which the costs are medians
 CALIBRATED = 6
 #: steps at each size of the training job whose sizes are timed
 TIMED_STEPS = 12
+#: and of training jobs beside it that are started, stopped, and started again
+SHORT_TRAININGS = 2
 
 #: where no job trains
 NO_TRAINING: dict[str, Any] = {
@@ -121,12 +123,17 @@ class RealYard:
         self.process.terminate()
         self.process.wait()
 
+    def _rest(self) -> None:
+        """Soon after a decision there is no other one: let the next news be decided on at once."""
+        time.sleep(2 * PACE.decide_after_news)
+
     def submit(self, piece: Piece) -> None:
         text = piece.text(self.jobs)
         self.client.submit_text(text, folder=str(self.folder), id=piece.id)
 
     def run(self, pieces: Sequence[Piece]) -> list[Lived]:
         """Submit every job when it is due, and wait for all of them."""
+        self._rest()
         began = time.monotonic()
         for piece in pieces:
             time.sleep(max(began + piece.submitted - time.monotonic(), 0.0))
@@ -159,8 +166,7 @@ class RealYard:
     def _command(self, number: int) -> tuple[float, float, float]:
         """Reaction, start and end of a command."""
         piece = _calibrating(number, seconds=1.0)
-        # Soon after a decision there is no other one, and that is not what is measured here.
-        time.sleep(2 * PACE.decide_after_news)
+        self._rest()
         self.submit(piece)
         lived = self.ended(piece)
         times = dict(
@@ -203,19 +209,25 @@ class RealYard:
         if len(resized) < 2:
             raise SystemExit("the training job was not given its second worker back")
         shrink, grow = resized[0], resized[-1]
-        start, end, stop = self._short_training(times[2])
+        starts, ends = [commits[0] - times[2] - lived.first_start], [lived.ended - commits[-1]]
+        stops = []
+        for number in range(SHORT_TRAININGS):
+            start, end, stop = self._short_training(201 + number, times[2])
+            starts.append(start)
+            ends.append(end)
+            stops.append(stop)
         return {
-            "training_start": (start + commits[0] - times[2] - lived.first_start) / 2,
-            "training_end": (end + lived.ended - commits[-1]) / 2,
-            "training_stop": stop,
+            "training_start": median(starts),
+            "training_end": median(ends),
+            "training_stop": median(stops),
             "shrink": _lost(commits, shrink, grow, times[1]),
             "grow": _lost(commits, grow, commits[-1], times[2]),
             "step_seconds": times,
         }
 
-    def _short_training(self, step_seconds: float) -> tuple[float, float, float]:
-        """Start and end of a second training job, and in between its stop."""
-        piece = _calibrating(201, steps=8, most=2)
+    def _short_training(self, number: int, step_seconds: float) -> tuple[float, float, float]:
+        """Start and end of a short training job, and in between its stop."""
+        piece = _calibrating(number, steps=8, most=2)
         self.submit(piece)
         self._until_steps(piece, 3)
         stop = self._paused(piece)

@@ -16,6 +16,9 @@ TIMELINE_WIDTH = 64
 HEADINGS = ("job", "tenant", "devices", "waited", "ran", "JCT", "FIFO's", "restarts", "loss")
 NUMBERS = ("devices", "waited", "ran", "JCT", "FIFO's", "restarts")
 
+#: Less than this is luck.
+NOTICEABLE = 0.05
+
 
 def summary_lines(found: Summary) -> list[str]:
     """All of it, for people."""
@@ -59,11 +62,12 @@ def _verdict(found: Summary) -> list[str]:
         f"mean JCT  {ours:.1f} s with yard, {fifo:.1f} s with FIFO ({how}): {way}",
         f"check     {_check(found)}",
     ]
-    if change > 0:
+    if change > NOTICEABLE:
         why = "FIFO lets the long job have both slots to its end, and everybody waits for it"
         lines.append(f"why       {why}")
     else:
-        why = "yard did not win here; the check says how far the simulated figures can be trusted"
+        why = "yard did not win here: on a busy machine starts take as long as they save, and the "
+        why += "check says how far the simulated figures can be trusted"
         lines.append(f"note      {why}")
     if (worker := found.worker_kill) is not None:
         lines.append(
