@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
-from modelyard.errors import InputError, YardError
+from modelyard.errors import InputError, YardError, cause_of
 
 URL_VARIABLE, TOKEN_VARIABLE, FOLDER_VARIABLE = "YARD_URL", "YARD_TOKEN", "YARD_FOLDER"
 #: how long a call may take, and for how long it is repeated while the yard is away
@@ -366,14 +366,15 @@ class Client:
 
     def _nobody(self, error: Exception) -> NoYard:
         where = self._url or f"the yard in {self._folder}"
-        return NoYard(f"{where} does not answer: {error}", fix="start it with 'yard up'")
+        return NoYard(f"{where} does not answer: {cause_of(error)}", fix="start it with 'yard up'")
 
 
 def _text_of(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{path} cannot be read: {error}", fix="name a job file") from error
+        what = f"{path} cannot be read: {cause_of(error)}"
+        raise InputError(what, fix="name a job file") from error
 
 
 def _exchange(

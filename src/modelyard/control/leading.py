@@ -37,7 +37,7 @@ from modelyard.control.store.callers import Note
 from modelyard.control.store.store import Store
 from modelyard.control.thinking import Thinking, hand_over
 from modelyard.engines.interface import Engine, Superseded
-from modelyard.errors import YardError
+from modelyard.errors import YardError, cause_of
 
 log = logging.getLogger(__name__)
 
@@ -221,7 +221,7 @@ class Leading:
                 log.warning("another server leads from now on")
                 term = None
             except SQLAlchemyError as error:
-                log.error("the database failed: %s", str(error).splitlines()[0])
+                log.error("the database failed: %s", cause_of(error))
             except Exception:
                 log.exception("leading failed; it begins anew")
             finally:
@@ -380,5 +380,5 @@ def _not_leading() -> NotNow:
 def _unwritten(error: Exception) -> NotNow:
     if isinstance(error, Superseded):
         return _not_leading()
-    what = f"the yard's database cannot be written: {str(error).splitlines()[0]}"
+    what = f"the yard's database cannot be written: {cause_of(error)}"
     return NotNow(what, fix="make space or start the database, and try again")

@@ -52,7 +52,7 @@ from modelyard.control.store.migrate import upgrade
 from modelyard.control.store.store import Store
 from modelyard.control.tenancy import Tenancy
 from modelyard.engines.local.engine import LocalEngine
-from modelyard.errors import InputError
+from modelyard.errors import InputError, cause_of
 from modelyard.files import write_atomically
 from modelyard.schedule.view import Policy, TenantView
 from modelyard.spec.cluster import Cluster
@@ -340,6 +340,6 @@ def _listen(host: str, port: int) -> socket.socket:
         listening.bind((host, port))
     except OSError as error:
         listening.close()
-        what = f"nobody can listen at {host}:{port}: {error.strerror}"
+        what = f"nobody can listen at {host}:{port}: {cause_of(error)}"
         raise InputError(what, fix="choose another --listen, or stop whoever has it") from error
     return listening
