@@ -14,7 +14,7 @@ from pydantic import ConfigDict, Field, with_config
 # pydantic, which brings it, reads no other before Python 3.12.
 from typing_extensions import TypedDict
 
-from modelyard.control.forecast.lengths import Basis
+from modelyard.control.forecast.basis import Basis
 from modelyard.control.lifecycle.job import Held
 from modelyard.control.lifecycle.node import Health
 from modelyard.control.lifecycle.states import Reason, State

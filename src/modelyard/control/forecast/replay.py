@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from modelyard.control.forecast.lengths import Basis
+from modelyard.control.forecast.basis import Basis
 from modelyard.control.forecast.playing import LiveWork
 from modelyard.control.forecast.present import Candidate, Present
 from modelyard.control.lifecycle.states import State
