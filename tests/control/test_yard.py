@@ -76,7 +76,7 @@ def test_a_job_that_fails_by_itself_fails_with_the_reason(yard: LiveYard) -> Non
     assert 10 <= len(ended["last_lines"]) <= 40
     why = yard.client.why(job["id"])
     assert why["last_lines"] == ended["last_lines"]
-    assert yard.client.check() == []
+    assert yard.client.doctor()["violations"] == []
 
 
 def test_a_program_that_does_not_exist(yard: LiveYard) -> None:

@@ -227,11 +227,6 @@ class Client:
     def give_back(self, node: str) -> None:
         self._object("POST", f"/v1/nodes/{_part(node)}/return")
 
-    def check(self) -> list[str]:
-        """Whatever of the yard's records should never be so; only for admins."""
-        found: list[str] = self._object("GET", "/v1/check")["violations"]
-        return found
-
     def status(self) -> dict[str, Any]:
         return self._object("GET", "/v1/status")
 

@@ -189,13 +189,6 @@ class DeviceShape(TypedDict):
 
 
 @CLOSED
-class CheckShape(TypedDict):
-    """Invariants of the records that do not hold."""
-
-    violations: Annotated[list[str], Field(description="in words; empty where all is well")]
-
-
-@CLOSED
 class NodeShape(TypedDict):
     """A node and who has which of its devices."""
 

@@ -213,13 +213,6 @@ def _of_yard(yard: Yard) -> list[Operation]:
         ),
         Operation(
             method="GET",
-            path="/v1/check",
-            answer=yard.check,
-            gives=answers.CheckShape,
-            admin=True,
-        ),
-        Operation(
-            method="GET",
             path="/v1/audit",
             answer=yard.audit,
             gives=answers.AuditShape,

@@ -175,13 +175,6 @@ class Yard:
             "\n".join([*lines, ""]), media_type="text/plain; version=0.0.4; charset=utf-8"
         )
 
-    async def check(self, _: Call) -> Response:
-        """GET: whatever of the records should never be so; nothing where all is well."""
-        found = await asyncio.wrap_future(
-            self.leading.consult(lambda one, _now: list(violations(one.jobs, one.nodes)))
-        )
-        return JSONResponse({"violations": found})
-
     async def alive(self, _: Request) -> Response:
         """GET: whether this server answers, and whether it leads."""
         return JSONResponse({"alive": True, "leads": self.leading.leads})
