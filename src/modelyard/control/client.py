@@ -94,12 +94,13 @@ class Client:
         tenant: str = "",
         owner: str = "",
         search: str = "",
-        order: str = "newest",
+        order: str = "submitted",
+        reverse: bool = False,
     ) -> dict[str, Any]:
         """Unfinished jobs, or all of them; the newest first, with the number in each state.
 
-        Or only those in some states, of a tenant or an owner, or with some letters in their name;
-        `order` is newest, oldest or name.
+        Or only those in some states, of a tenant or an owner, or with some words in their name,
+        owner or tenant. `order` is one of `control.listing.Order`.
         """
         asked = {
             "all": "1" if all else "0",
@@ -110,6 +111,7 @@ class Client:
             "owner": owner,
             "search": search,
             "order": order,
+            "reverse": "1" if reverse else "",
         }
         query = {name: value for name, value in asked.items() if value}
         return self._object("GET", "/v1/jobs", query=query)
