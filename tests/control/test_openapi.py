@@ -66,6 +66,7 @@ CALLS = (
     Made("POST", "/v1/tokens", b'{"user": "ann", "tenant": "red", "role": "viewer"}'),
     Made("GET", "/v1/tokens"),
     Made("DELETE", "/v1/tokens/{hint}"),
+    Made("POST", "/v1/halt"),
 )
 #: They never end; `test_a_stream_is_what_it_is_said_to_be` reads the beginning.
 STREAMS = {("GET", "/v1/stream")}

@@ -232,6 +232,10 @@ class Client:
     def status(self) -> dict[str, Any]:
         return self._object("GET", "/v1/status")
 
+    def halt(self) -> dict[str, Any]:
+        """Stop what runs until the yard is up again, or for a minute; only for admins."""
+        return self._object("POST", "/v1/halt")
+
     def web_link(self) -> str:
         """An address that logs its first visitor in as this caller, within a minute."""
         path = str(self._object("POST", "/v1/web/links")["path"])

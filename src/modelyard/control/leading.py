@@ -145,7 +145,7 @@ class Leading:
         self._thread = threading.Thread(target=self._run, name="leading", daemon=True)
         #: when it last did what the policy had decided
         self.decided: float | None = None
-        self._renewed = -math.inf
+        self._renewed = self._held_until = -math.inf
         self._board = Board()
         #: how long the last decision took
         self.decision_seconds = 0.0
@@ -172,6 +172,10 @@ class Leading:
         self._stopping.set()
         self._asked.put(None)
         self._thread.join()
+
+    def hold(self, seconds: float) -> None:
+        """Let nobody start for a while; nothing else changes, and it ends by itself."""
+        self._held_until = self.now + seconds
 
     def ask(
         self, event: Event, specs: dict[str, str] | None = None, *, note: Note | None = None
@@ -278,7 +282,8 @@ class Leading:
                 news |= not self._followed(loop, policy, now)
                 decided = self.decided = now
             rest = self.pace.decide_after_news if news else self.pace.decide
-            if policy.is_idle and now - decided > max(rest, self.decision_seconds):
+            held = now < self._held_until
+            if policy.is_idle and not held and now - decided > max(rest, self.decision_seconds):
                 policy.begin(loop.lifecycle, now)
                 news = False
             loop.act(now)
@@ -293,6 +298,8 @@ class Leading:
             log.exception("the policy failed; everybody keeps what they have")
             return True
         self.decision_seconds = thought.seconds
+        if now < self._held_until:
+            return True
         return loop.follow(thought.decided, thought.seen, now)
 
     def _renew(self, term: int) -> None:

@@ -187,6 +187,13 @@ def _of_tenants(tenants: Tenants) -> list[Operation]:
 def _of_yard(yard: Yard) -> list[Operation]:
     return [
         Operation(method="GET", path="/v1/status", answer=yard.status, gives=answers.StatusShape),
+        Operation(
+            method="POST",
+            path="/v1/halt",
+            answer=yard.halt,
+            gives=answers.StatusShape,
+            admin=True,
+        ),
         Operation(method="GET", path="/v1/nodes", answer=yard.nodes, gives=answers.NodesShape),
         Operation(
             method="POST",
