@@ -29,6 +29,7 @@ from modelyard.cli.plan import SUBCOMMANDS, PlanCommand
 from modelyard.cli.plan_json import MEANING, SCHEMA_VERSION
 from modelyard.control.api.app import described
 from modelyard.control.api.page import bodies, calls, type_words
+from modelyard.control.forecast import basis as basis_module
 from modelyard.control.lifecycle import states as states_module
 from modelyard.errors import YardError
 from modelyard.schedule import reasons as reasons_module
@@ -313,6 +314,8 @@ def states() -> str:
     """Where a job of the yard can be, and why."""
     state, reason = states_module.State, states_module.Reason
     meaning, why = comments(states_module, state), comments(states_module, reason)
+    basis = basis_module.Basis
+    rests = comments(basis_module, basis)
     where = [
         (
             f"`{one.value}`",
@@ -333,6 +336,9 @@ def states() -> str:
         table(("state", "meaning", "and from there to"), where),
         "## Reasons",
         table(("reason", "meaning"), [(f"`{one.value}`", why[one.name]) for one in reason]),
+        "## Foreseen ends",
+        "On what it rests how long a job takes, the best first; the API has it as `basis`.",
+        table(("basis", "meaning"), [(f"`{one.value}`", rests[one.name]) for one in basis]),
     )
 
 

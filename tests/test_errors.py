@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pickle
+import sqlite3
 
 import pytest
+from sqlalchemy.exc import OperationalError
 
 from modelyard.errors import (
     CapacityError,
@@ -13,6 +15,7 @@ from modelyard.errors import (
     Problem,
     UnknownName,
     YardError,
+    cause_of,
     one_of,
     suggest,
 )
@@ -101,3 +104,15 @@ def test_one_of_reads_as_a_sentence() -> None:
     assert one_of([]) == ""
     assert one_of(["a"]) == "'a'"
     assert one_of(["a", "b", "c"]) == "'a', 'b' or 'c'"
+
+
+def test_a_cause_has_the_systems_words_and_no_numbers() -> None:
+    assert cause_of(OSError(28, "No space left on device", "/x")) == "No space left on device"
+    refused = ConnectionRefusedError(111, "Connect call failed ('127.0.0.1', 7700)")
+    assert cause_of(refused) == "nobody listens there"
+    both = OSError("Multiple exceptions: [Errno 111] no, [Errno 101] unreachable")
+    assert cause_of(both) == "Multiple exceptions: no, unreachable"
+    assert cause_of(ValueError("no space (os error 28)")) == "no space"
+    assert cause_of(TimeoutError()) == "TimeoutError"
+    full = sqlite3.OperationalError("database or disk is full")
+    assert cause_of(OperationalError("INSERT", {}, full)) == "database or disk is full"

@@ -14,6 +14,7 @@ imported here, because every command imports this module before it does anything
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -22,6 +23,9 @@ SUGGESTION_CUTOFF = 0.6
 
 #: longer lists of possible names hide the answer; a suggestion then has to do
 MOST_NAMES_LISTED = 12
+
+#: as Python and Rust show them
+_NUMBER = re.compile(r"\[Errno -?\d+\] ?| ?\(os error \d+\)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +120,22 @@ def one_of(options: Iterable[str]) -> str:
     if len(quoted) < 2:
         return "".join(quoted)
     return f"{', '.join(quoted[:-1])} or {quoted[-1]}"
+
+
+def cause_of(error: BaseException) -> str:
+    """Why something failed, on one line: the system's own words without its numbers and names.
+
+    Python says `[Errno 28] No space left on device: '/x'`. Whoever tells people names the file, and
+    the number helps nobody. SQLAlchemy has the database's error inside its own.
+    """
+    inner = getattr(error, "orig", None)
+    if isinstance(inner, BaseException):
+        error = inner
+    if isinstance(error, ConnectionRefusedError):
+        return "nobody listens there"
+    said = error.strerror if isinstance(error, OSError) else None
+    lines = _NUMBER.sub("", said or str(error)).splitlines()
+    return lines[0] if lines else type(error).__name__
 
 
 def _name_fix(name: str, options: tuple[str, ...]) -> str:

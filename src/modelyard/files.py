@@ -6,7 +6,7 @@ import os
 import tempfile
 from pathlib import Path
 
-from modelyard.errors import InputError
+from modelyard.errors import InputError, cause_of
 
 
 def write_atomically(path: str | os.PathLike[str], text: str) -> None:
@@ -54,5 +54,5 @@ def _mode(target: Path) -> int:
 
 
 def _unwritable(target: Path, error: OSError) -> InputError:
-    reason = error.strerror or str(error)
-    return InputError(f"'{target}' cannot be written: {reason}", fix="choose another place")
+    what = f"'{target}' cannot be written: {cause_of(error)}"
+    return InputError(what, fix="choose another place")

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from modelyard.control.lifecycle.events import (
     Decided,
     DeviceTurned,
+    Halted,
     NodeSeen,
     NodeTurned,
     Progressed,
@@ -350,6 +351,8 @@ class World:
             self.tell(DeviceTurned(now, node, luck.randrange(NODES[node]), why, probe))
         if luck.random() < 0.02:
             self.tell(Relieved(now, luck.choice(list(NODES))))
+        if luck.random() < 0.01:
+            self.tell(Halted(now, "ann"))
 
     def new_job(self, name: str) -> Job:
         luck = self.luck

@@ -37,11 +37,14 @@ LISTINGS = (
     Listing(),
     Listing(tenant="red", most=9, skip=4),
     Listing(tenant="nobody"),
-    Listing(states=frozenset({State.WAITING}), order=Order.OLDEST, most=9),
+    Listing(states=frozenset({State.WAITING}), reverse=True, most=9),
     Listing(states=frozenset({State.PAUSED, State.RUNNING}), order=Order.NAME, skip=3),
     Listing(owner="bob", search="EVAL", order=Order.NAME),
-    Listing(tenant="blue", search="_", order=Order.OLDEST),
+    Listing(tenant="blue", search="_", reverse=True),
     Listing(search="%", most=3, skip=1),
+    Listing(search="RED eval"),
+    Listing(search="a", owner="bob"),
+    *(Listing(order=order, reverse=reverse) for order in Order for reverse in (False, True)),
 )
 
 

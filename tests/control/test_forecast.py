@@ -10,15 +10,17 @@ import pytest
 
 from modelyard.control.costs import COMMAND_START_SECONDS
 from modelyard.control.deciding import Scheduler
-from modelyard.control.forecast.lengths import Basis, Length, length
+from modelyard.control.forecast.basis import Basis
+from modelyard.control.forecast.lengths import Length, length
 from modelyard.control.forecast.present import Newcomer, take_present
 from modelyard.control.forecast.replay import Prediction, Replays
 from modelyard.control.knowledge import Estimate, LiveKnowledge
-from modelyard.control.lifecycle.events import NodeSeen, Submitted, TaskUp
+from modelyard.control.lifecycle.events import NodeSeen, Submitted, TaskOver, TaskUp, Wish, Wished
 from modelyard.control.lifecycle.job import Facts, Form, Job
 from modelyard.control.lifecycle.machine import Lifecycle
 from modelyard.control.lifecycle.node import NodeRecord
-from modelyard.engines.interface import TaskName
+from modelyard.control.lifecycle.states import State
+from modelyard.engines.interface import Exit, TaskName
 from modelyard.schedule.registry import policy
 from modelyard.spec.allocation import Footprint
 from modelyard.spec.cluster import uniform_cluster
@@ -37,6 +39,7 @@ class World:
     def __init__(self, name: str, lengths: dict[str, Estimate]) -> None:
         self.lengths = lengths
         self.lifecycle = Lifecycle()
+        self.succeeded: list[Job] = []
         node = CLUSTER.nodes[0]
         self.happen(NodeSeen(0.0, NodeRecord(name=node.name, kind=node.kind, devices=2)))
         self.scheduler = Scheduler(policy(name), CLUSTER, self.introduced, round_seconds=5.0)
@@ -45,7 +48,9 @@ class World:
         return [LiveKnowledge(self.lengths[job.id], job.min_devices) for job in jobs]
 
     def happen(self, event: object) -> None:
-        self.lifecycle.apply(self.lifecycle.handle(event))
+        outcome = self.lifecycle.handle(event)
+        self.lifecycle.apply(outcome)
+        self.succeeded += [job for job in outcome.jobs if job.state is State.SUCCEEDED]
 
     def submit(self, name: str, *, at: float, form: Form = Form.COMMAND, most: int = 1) -> None:
         self.happen(Submitted(at, a_job(name, at=at, form=form, most=most)))
@@ -57,7 +62,9 @@ class World:
                 self.happen(TaskUp(now, TaskName(name.job, name.attempt, name.role, 0)))
 
     def forecast(self, now: float, *, newcomer: Newcomer | None = None) -> dict[str, Prediction]:
-        present = take_present(self.scheduler, self.lifecycle, now, newcomer=newcomer)
+        present = take_present(
+            self.scheduler, self.lifecycle, now, succeeded=self.succeeded, newcomer=newcomer
+        )
         replays = Replays(present)
         replays.play(seconds=60.0)
         return {one.job: one for one in replays.predictions()}
@@ -120,6 +127,29 @@ def test_what_nobody_knows_is_said() -> None:
     assert found["j0"].basis is Basis.UNKNOWN
     assert found["j0"].end is None
     assert found["k1"].end is not None
+
+
+def test_lengths_are_learnt_from_what_succeeded_and_from_nothing_else() -> None:
+    world = World("fifo", {name: Estimate() for name in ("j0", "j1", "j2")})
+    for name in ("j0", "j1"):
+        world.submit(name, at=1.0)
+    world.decide(1.0)
+    task = TaskName("j0", 1, "worker-0", 0)
+    world.happen(Wished(10.0, "j0", Wish.CANCEL, "ann"))
+    world.happen(TaskOver(10.0, task, Exit(at=10.0, signal=15, asked=True)))
+    world.submit("j2", at=11.0)
+    assert world.forecast(11.0)["j2"].basis is Basis.UNKNOWN
+    # Nobody has looked at it since it began: its record says how long it took.
+    task = TaskName("j1", 1, "worker-0", 0)
+    world.happen(TaskOver(101.0, task, Exit(at=101.0, code=0)))
+    found = world.forecast(101.0)["j2"]
+    assert found.basis is Basis.ALIKE
+    assert found.start is not None
+    assert found.end is not None
+    took = found.end.at - found.start.at
+    assert took == pytest.approx(100.0, abs=1.0)
+    assert found.end.low is not None
+    assert found.end.low - found.start.at < 0.5 * took, "one job says little"
 
 
 def test_measured_steps_narrow_the_interval() -> None:
@@ -219,6 +249,8 @@ def test_a_real_yard_says_what_will_be(yard: LiveYard) -> None:
     why = client.why(waiting)
     assert "should start in about" in why["sentence"]
     assert "should end in about" in why["sentence"]
+    assert why["sentence"].endswith("as its file says.")
+    assert why["forecast"]["basis"] == Basis.SAID
     assert "has run for" in client.why(running[0])["sentence"]
     assert client.job(waiting)["forecast"]["job"] == waiting
     client.pause(waiting)

@@ -45,7 +45,7 @@ def test_a_plan_says_what_nobody_knows() -> None:
     assert [*plan_lines(unknown)] == [
         "train of tenant red: 1 to 2 devices",
         "  starts  now",
-        "  ends    nobody can say: its file has no 'duration', and none like it has ended here",
+        "  ends    nobody can say: its file has no 'duration', and none like it has succeeded here",
     ]
     assert "nobody can say when; 1 job waits" in "".join(plan_lines({**FOUND, "beyond": True}))
     assert "not as things stand" in "".join(plan_lines({**FOUND, "start": None}))

@@ -7,6 +7,7 @@ import pytest
 from modelyard.control.lifecycle.events import (
     Decided,
     DeviceTurned,
+    Halted,
     NodeSeen,
     NodeTurned,
     Progressed,
@@ -228,6 +229,22 @@ def test_an_elastic_job_that_got_something_done_forgives_errors() -> None:
     assert story.job.state is State.STARTING
     story.happen(Progressed(9.0, "j", 6))
     assert story.job.deaths == 0
+
+
+def test_a_yard_that_is_taken_down_lets_jobs_wait_and_leaves_alone_what_people_want() -> None:
+    story = Story()
+    story.happen(Halted(1.0, "ann"))
+    assert story.standing == (State.WAITING, Reason.SUBMITTED)
+    story.decided(A)
+    story.happen(Halted(2.0, "ann"))
+    assert story.standing == (State.STOPPING, Reason.YARD_DOWN)
+    story.over("worker-0", signal=15)
+    assert story.standing == (State.WAITING, Reason.YARD_DOWN)
+    story.decided(A)
+    story.happen(Wished(5.0, "j", Wish.PAUSE, "ann"))
+    story.happen(Halted(5.0, "ann"))
+    story.over("worker-0", signal=15)
+    assert story.standing == (State.PAUSED, Reason.PAUSED)
 
 
 def test_pause_cancel_and_resume_wherever_the_job_is() -> None:

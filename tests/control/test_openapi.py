@@ -57,7 +57,6 @@ CALLS = (
     Made("PUT", "/v1/tenants/{tenant}", b'{"guaranteed": 1, "maximum": "50%", "weight": 2.0}'),
     Made("GET", "/v1/tenants", query="window=3600"),
     Made("DELETE", "/v1/tenants/{tenant}"),
-    Made("GET", "/v1/check"),
     Made("GET", "/v1/doctor"),
     Made("GET", "/v1/audit", query="after=0&most=10"),
     Made("GET", "/v1/history", query="from=1000000000.5&most=5&points=3"),
@@ -67,6 +66,7 @@ CALLS = (
     Made("POST", "/v1/tokens", b'{"user": "ann", "tenant": "red", "role": "viewer"}'),
     Made("GET", "/v1/tokens"),
     Made("DELETE", "/v1/tokens/{hint}"),
+    Made("POST", "/v1/halt"),
 )
 #: They never end; `test_a_stream_is_what_it_is_said_to_be` reads the beginning.
 STREAMS = {("GET", "/v1/stream")}

@@ -73,7 +73,7 @@ def test_a_full_disk_refuses_clearly_and_heals_when_there_is_space(small_disk: P
         after = yard.client.submit_text(command_job("after", "true"))["id"]
         assert yard.client.wait(after, seconds=60.0)["state"] == "succeeded"
         assert yard.client.job(before)["attempt"] == 1
-        assert yard.client.check() == []
+        assert yard.client.doctor()["violations"] == []
         yard.client.cancel(before)
     finally:
         yard.end()

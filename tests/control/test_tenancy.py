@@ -8,14 +8,11 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from hypothesis import given
-from hypothesis import strategies as st
 from sqlalchemy import Engine
 
 from modelyard.cli.main import yard as command
 from modelyard.control.client import CallRefused
 from modelyard.control.tenancy import Tenancy
-from modelyard.control.usage import device_seconds
 from modelyard.errors import InputError
 from modelyard.schedule.view import TenantView
 
@@ -54,24 +51,6 @@ def test_rights_that_cannot_be(database: Engine) -> None:
         with pytest.raises(InputError):
             tenancy.set("blue", words, by="ann", at=1.0)
     assert tenancy.views() == FILE
-
-
-@given(
-    st.lists(
-        st.tuples(st.sampled_from("abc"), st.floats(0.0, 100.0), st.integers(0, 8)), max_size=20
-    ),
-    st.floats(0.0, 100.0),
-)
-def test_usage_of_two_windows_is_that_of_both(
-    held: list[tuple[str, float, int]], between: float
-) -> None:
-    lines = [(job, f"of-{job}", at, n) for job, at, n in sorted(held, key=lambda one: one[1])]
-    whole = device_seconds(lines, start=0.0, end=100.0)
-    first = device_seconds(lines, start=0.0, end=between)
-    second = device_seconds(lines, start=between, end=100.0)
-    for tenant, used in whole.items():
-        assert used == pytest.approx(first.get(tenant, 0.0) + second.get(tenant, 0.0), abs=1e-6)
-        assert 0.0 <= used <= 8 * 100.0
 
 
 @pytest.fixture(scope="module")

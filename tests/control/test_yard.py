@@ -76,7 +76,7 @@ def test_a_job_that_fails_by_itself_fails_with_the_reason(yard: LiveYard) -> Non
     assert 10 <= len(ended["last_lines"]) <= 40
     why = yard.client.why(job["id"])
     assert why["last_lines"] == ended["last_lines"]
-    assert yard.client.check() == []
+    assert yard.client.doctor()["violations"] == []
 
 
 def test_a_program_that_does_not_exist(yard: LiveYard) -> None:
@@ -310,10 +310,10 @@ def test_lists_are_of_what_was_asked_for_and_of_nobody_else(yard: LiveYard) -> N
         return [one["id"] for one in client.jobs(search="LIST-", **asked)["jobs"]]
 
     assert ids(red) == mine[::-1]
-    assert ids(red, order="oldest") == mine
+    assert ids(red, reverse=True) == mine
     assert ids(red, order="name") == mine[::-1]
     assert ids(red, states=["paused"]) == mine[:1]
-    assert ids(red, states=["cancelled", "paused"], order="oldest") == mine[:1]
+    assert ids(red, states=["cancelled", "paused"], order="lively") == mine[:1]
     assert ids(yard.client) == [theirs, *mine[::-1]]
     assert ids(yard.client, tenant="red") == mine[::-1]
     assert ids(yard.client, all=True) == [theirs, *mine[::-1]]

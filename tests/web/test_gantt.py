@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from modelyard.control.forecast.lengths import Basis
+from modelyard.control.forecast.basis import Basis
 from modelyard.control.forecast.replay import Moment, Prediction
 from modelyard.control.history import SOMEBODY_ELSE, History, Span, as_seen, curves
 from modelyard.control.lifecycle.job import Held

@@ -93,7 +93,7 @@ def test_jobs_are_searched_filtered_sorted_and_paged(yard: LiveYard, admin: Visi
     second = admin.get("/jobs?q=paged&state=succeeded&sort=name&page=2").text
     assert "paged-50" in second
     assert "paged-49" not in second
-    upside_down = admin.get("/jobs?q=paged&sort=name&down=1").text
+    upside_down = admin.get("/jobs?q=paged&sort=name&reverse=1").text
     assert upside_down.index("paged-59") < upside_down.index("paged-58")
     assert "No job is like that" in admin.get("/jobs?q=paged&state=failed").text
     assert admin.get("/jobs?page=-1&sort=nothing&state=%00&tenant=%27").status == 200

@@ -21,7 +21,7 @@ from typing import BinaryIO
 from modelyard.bulk.example import read_example
 from modelyard.bulk.order import ID, Record, json_record, make_record, unreadable
 from modelyard.bulk.tfrecord import Damage, payloads
-from modelyard.errors import InputError, one_of
+from modelyard.errors import InputError, cause_of, one_of
 from modelyard.planner.options import Options
 
 #: No flat record is longer; what is longer is another sort of file.
@@ -71,7 +71,7 @@ def open_requests(path: str | os.PathLike[str]) -> BufferedReader:
     except ValueError as error:
         raise InputError("a file name cannot contain a null character", fix="check it") from error
     except OSError as error:
-        what = f"cannot be read: {error.strerror or error}"
+        what = f"cannot be read: {cause_of(error)}"
         shown = source if error.errno != errno.ENAMETOOLONG else f"{source[:40]}…"
         raise InputError(what, fix="check the path", where=shown) from error
     mode = os.fstat(handle).st_mode

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from modelyard.bulk.order import Outcome, Tag
-from modelyard.errors import InputError
+from modelyard.errors import InputError, cause_of
 from modelyard.files import write_atomically
 
 NOTE_NAME = "sweep.json"
@@ -208,6 +208,6 @@ def _append(path: Path, content: bytes) -> None:
 
 
 def _unusable(path: Path, error: OSError) -> InputError:
-    reason = error.strerror or str(error)
+    reason = cause_of(error)
     fix = "make room or choose another --out; the same command goes on where it stopped"
     return InputError(f"'{path}' cannot be written: {reason}", fix=fix)

@@ -13,7 +13,7 @@ from modelyard.bulk.order import PlannerFactory, Record, Tag
 from modelyard.bulk.readers import Format, format_of, open_requests, read_records
 from modelyard.bulk.results import Results, Tally, open_results
 from modelyard.bulk.workers import Chunk, RunChunks, cores, planners
-from modelyard.errors import InputError, Problem
+from modelyard.errors import InputError, Problem, cause_of
 
 #: Records of one model that a worker takes at once: some seconds of work, lost at worst.
 CHUNK_RECORDS = 16
@@ -131,7 +131,7 @@ def _survey(source: Path, kind: Format) -> tuple[int, str]:
     except InputError as error:
         raise _named(error, source) from error
     except OSError as error:
-        what = f"cannot be read: {error.strerror or error}"
+        what = f"cannot be read: {cause_of(error)}"
         raise InputError(what, fix="check the file", where=str(source)) from error
 
 

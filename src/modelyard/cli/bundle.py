@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from modelyard.cli.output import output_option, print_json
-from modelyard.errors import InputError
+from modelyard.errors import InputError, cause_of
 from modelyard.units import format_bytes
 
 if TYPE_CHECKING:
@@ -75,5 +75,5 @@ def _write(path: Path, found: list[Part]) -> None:
                     entry.size, entry.mtime = len(one.data), int(time.time())
                     archive.addfile(entry, io.BytesIO(one.data))
     except OSError as error:
-        what = f"{path} cannot be written: {error.strerror}"
+        what = f"{path} cannot be written: {cause_of(error)}"
         raise InputError(what, fix="choose another place with --to") from error

@@ -32,7 +32,7 @@ from modelyard.cli.demo_summary import WORKLOAD_FILE, kept_lines, next_steps, su
 from modelyard.cli.demo_yard import DemoYard
 from modelyard.cli.output import print_json
 from modelyard.cli.scenario import tenant_views
-from modelyard.errors import InputError
+from modelyard.errors import InputError, cause_of
 from modelyard.simulate.readers import write_csv
 from modelyard.simulate.workload import Workload
 from modelyard.spec.shorthand import load_cluster
@@ -128,7 +128,7 @@ def _leave_results(stage: Stage, workload: Workload, out: Path) -> None:
         shutil.copytree(stage.folder, out, dirs_exist_ok=True)
         write_csv(workload, out / WORKLOAD_FILE)
     except OSError as error:
-        what = f"the results cannot be written to {out}: {error}"
+        what = f"the results cannot be written to {out}: {cause_of(error)}"
         raise InputError(what, fix="choose another folder with --out") from error
 
 

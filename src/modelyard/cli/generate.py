@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from modelyard.cli.output import counted
-from modelyard.errors import InputError
+from modelyard.errors import InputError, cause_of
 
 #: Offered as the next command: the usual number of devices in a node.
 DEVICES_PER_NODE = 8
@@ -55,7 +55,7 @@ def generate(jobs: int, seed: int, load: float, devices: int, path: Path, force:
     try:
         write_csv(made, path)
     except OSError as error:
-        what = f"cannot be written: {error.strerror or error}"
+        what = f"cannot be written: {cause_of(error)}"
         raise InputError(
             what, fix="check the folder and its permissions", where=str(path)
         ) from None

@@ -21,7 +21,7 @@ from typing import Any
 import click
 
 from modelyard import __version__
-from modelyard.errors import InputError, YardError
+from modelyard.errors import InputError, YardError, cause_of
 
 # Before numpy is imported: our matrices are so small that several BLAS threads make them ten times
 # slower, and policies run on all cores already. Who sets the variable gets what it says.
@@ -181,8 +181,7 @@ def main() -> None:
         if error.filename is not None:
             raise
         discard_output()
-        reason = error.strerror or str(error)
-        click.echo(f"error: the output cannot be written: {reason}", err=True)
+        click.echo(f"error: the output cannot be written: {cause_of(error)}", err=True)
         sys.exit(EXIT_UNWRITTEN)
 
 

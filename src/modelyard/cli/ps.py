@@ -10,6 +10,7 @@ import click
 
 from modelyard.cli.output import output_option, print_json, print_table, screen_width
 from modelyard.control.forecast.words import short_moment
+from modelyard.control.listing import Order
 from modelyard.errors import YardError
 from modelyard.units import format_duration
 
@@ -46,14 +47,17 @@ PATIENCE_SECONDS = 1.0
 )
 @click.option("--tenant", default="", metavar="NAME", help="Only jobs of this tenant.")
 @click.option("--owner", default="", metavar="USER", help="Only jobs that this user submitted.")
-@click.option("--search", default="", metavar="TEXT", help="Only jobs with this in their name.")
+@click.option(
+    "--search", default="", metavar="WORDS", help="Only jobs with them in name, owner or tenant."
+)
 @click.option(
     "--order",
-    type=click.Choice(["newest", "oldest", "name"]),
-    default="newest",
+    type=click.Choice([one.value for one in Order]),
+    default=Order.SUBMITTED.value,
     show_default=True,
-    help="What comes first.",
+    help="What comes first: the newest, those that have devices, those that ended last, or a name.",
 )
+@click.option("--reverse", is_flag=True, help="The other way round, such as the oldest first.")
 @output_option
 def ps(
     every: bool,
@@ -63,6 +67,7 @@ def ps(
     owner: str,
     search: str,
     order: str,
+    reverse: bool,
     output: str,
 ) -> None:
     """List jobs, the newest first.
@@ -71,7 +76,7 @@ def ps(
     Examples:
       yard ps
       yard ps --state running --state starting
-      yard ps --tenant red --search tune --order oldest
+      yard ps --tenant red --search tune --reverse
       yard ps --all -o json
     """
     from modelyard.control.client import Client
@@ -85,6 +90,7 @@ def ps(
         owner=owner,
         search=search,
         order=order,
+        reverse=reverse,
     )
     if output == "json":
         print_json(found)

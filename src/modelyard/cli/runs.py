@@ -18,7 +18,7 @@ from modelyard.cli.main import EXIT_INTERRUPTED
 from modelyard.cli.output import counted, print_json, some_of
 from modelyard.cli.progress import run_display
 from modelyard.cli.scenario import World, digest
-from modelyard.errors import InputError
+from modelyard.errors import InputError, cause_of
 from modelyard.units import format_duration
 
 if TYPE_CHECKING:
@@ -242,5 +242,5 @@ def make_folder(path: Path, option: str = "--out") -> None:
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        what = f"cannot make the folder: {error.strerror or error}"
+        what = f"cannot make the folder: {cause_of(error)}"
         raise InputError(what, fix=f"name another one with {option}", where=str(path)) from None

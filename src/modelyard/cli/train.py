@@ -18,7 +18,7 @@ from modelyard.cli.train_display import display, report
 from modelyard.cli.train_events import EventLines
 from modelyard.cli.train_view import Means, View
 from modelyard.cli.train_watch import Listener, TensorBoard, Watch
-from modelyard.errors import InputError
+from modelyard.errors import InputError, cause_of
 from modelyard.units import format_duration
 
 if TYPE_CHECKING:
@@ -139,7 +139,7 @@ def _listeners(
         try:
             file = stack.enter_context(events.open("a", encoding="utf-8"))
         except OSError as error:
-            what = f"'{events}' cannot be written: {error.strerror}"
+            what = f"'{events}' cannot be written: {cause_of(error)}"
             raise InputError(what, fix="name another file") from error
         found.append(EventLines(file))
     if job.train is not None and job.train.tensorboard:
@@ -147,7 +147,7 @@ def _listeners(
         try:
             found.append(TensorBoard(place))
         except OSError as error:
-            what = f"'{place}' cannot be written: {error.strerror}"
+            what = f"'{place}' cannot be written: {cause_of(error)}"
             raise InputError(what, fix="name another folder with --out") from error
     return found
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol, Self
 import click
 
 from modelyard.cli.train_view import Means, View, view_of
-from modelyard.errors import YardError
+from modelyard.errors import YardError, cause_of
 
 if TYPE_CHECKING:
     from modelyard.train.conductor.journal import Line
@@ -199,4 +199,4 @@ class TensorBoard:
 
     def _give_up(self, error: OSError) -> None:
         self._file = None
-        click.echo(f"TensorBoard's files end here: {error.strerror}", err=True)
+        click.echo(f"TensorBoard's files end here: {cause_of(error)}", err=True)

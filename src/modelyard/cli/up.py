@@ -7,13 +7,14 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from modelyard.cli.output import output_option, print_json
+from modelyard.cli.output import counted, output_option, print_json
 from modelyard.errors import InputError, YardError
 
 if TYPE_CHECKING:
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 #: how long a server may take to answer, and to end
 START_SECONDS, END_SECONDS = 30.0, 40.0
 LOG_FILE = "server.log"
+#: states of jobs that hold devices
+ACTIVE = ("starting", "running", "stopping")
 
 
 @click.command()
@@ -112,6 +115,8 @@ def up(foreground: bool, folder: Path | None, output: str, **options: Any) -> No
         print_json({"address": status["leader"], "folder": str(place)})
         return
     click.echo(f"The yard is up at {status['leader']}; its state is in {place}.")
+    if goes_on := _standing(status["jobs"]):
+        click.echo(f"From before, {goes_on}.")
     click.echo("Next: yard web · yard submit job.yaml · yard ps · yard nodes · yard down")
 
 
@@ -119,7 +124,9 @@ def up(foreground: bool, folder: Path | None, output: str, **options: Any) -> No
 @click.option("--folder", type=click.Path(file_okay=False, path_type=Path), help="Of the yard.")
 @click.option("--keep-jobs", is_flag=True, help="Let jobs run on; 'yard up' finds them again.")
 def down(folder: Path | None, keep_jobs: bool) -> None:
-    """Stop the yard of this machine; jobs that run are paused first.
+    """Stop the yard of this machine. Jobs that run are stopped, and go on after 'yard up'.
+
+    What somebody paused stays paused.
 
     \b
     Examples:
@@ -133,7 +140,9 @@ def down(folder: Path | None, keep_jobs: bool) -> None:
     pids = _server_pids(place)
     if not pids or _status(client) is None:
         raise InputError(f"no yard is up in {place}", fix="see 'yard up --help'")
-    paused = [] if keep_jobs else _stop_jobs(client)
+    if not keep_jobs:
+        _stop_jobs(client)
+    goes_on = "" if keep_jobs else _standing(client.status()["jobs"])
     for pid in pids:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGTERM)
@@ -141,8 +150,8 @@ def down(folder: Path | None, keep_jobs: bool) -> None:
     while any(_alive(pid) for pid in pids) and time.monotonic() < until:
         time.sleep(0.05)
     click.echo("The yard is down. 'yard up' starts it again with everything it knew.")
-    if paused:
-        click.echo(f"Jobs stay paused until then and until: yard resume {' '.join(paused)}")
+    if goes_on:
+        click.echo(f"Then {goes_on}.")
 
 
 def _start(place: Path, client: Client, options: dict[str, Any]) -> dict[str, Any]:
@@ -309,20 +318,29 @@ def _server_pids(place: Path) -> list[int]:
     return found
 
 
-def _stop_jobs(client: Client) -> list[str]:
-    """Pause everything that runs, and wait until it has stopped; the ids of what was paused."""
-    active = ("starting", "running", "stopping")
-    running = [job for job in client.jobs(most=1000)["jobs"] if job["state"] in active]
-    for job in running:
-        client.pause(job["id"])
-        click.echo(f"pausing {job['id']} ({job['name']})", err=True)
+def _stop_jobs(client: Client) -> None:
+    """Stop everything that runs, and wait until it has stopped."""
+    counts = client.halt()["jobs"]
+    if stopping := sum(counts.get(state, 0) for state in ACTIVE):
+        click.echo(f"stopping {counted(stopping, 'job')}", err=True)
     until = time.monotonic() + END_SECONDS
-    while any(client.job(job["id"])["state"] in active for job in running):
+    while any(counts.get(state) for state in ACTIVE):
         if time.monotonic() > until:
             click.echo("some jobs take long to stop; they are ended with the yard up again")
-            break
+            return
         time.sleep(0.1)
-    return [job["id"] for job in running]
+        counts = client.status()["jobs"]
+
+
+def _standing(counts: Mapping[str, int]) -> str:
+    """What of the jobs goes on with the yard, and what waits for a person; empty without any."""
+    goes_on = sum(counts.get(state, 0) for state in ("waiting", *ACTIVE))
+    said = []
+    if goes_on:
+        said.append(f"{counted(goes_on, 'job')} {'goes' if goes_on == 1 else 'go'} on")
+    if paused := counts.get("paused", 0):
+        said.append(f"{counted(paused, 'paused job')} {'stays' if paused == 1 else 'stay'} so")
+    return "; ".join(said)
 
 
 def _alive(pid: int) -> bool:

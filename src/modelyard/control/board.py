@@ -11,15 +11,24 @@ import heapq
 import threading
 from bisect import bisect_left, insort
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 
 from modelyard.control.lifecycle.job import Job
 from modelyard.control.lifecycle.states import State
-from modelyard.control.listing import Listing, Order
+from modelyard.control.listing import LIVELINESS, Listing, Order
 
 #: by submission, and by id where two came at once
 _Key = tuple[float, str]
+
+#: By what jobs are sorted that are not over; none of them has ended.
+_COLUMNS: Mapping[Order, Callable[[Job], int | str]] = {
+    Order.LIVELY: lambda job: LIVELINESS[job.state],
+    Order.ENDED: lambda _: 0,
+    Order.NAME: lambda job: job.facts.name,
+    Order.TENANT: lambda job: job.facts.tenant,
+    Order.OWNER: lambda job: job.facts.owner,
+}
 
 
 class Board:
@@ -76,13 +85,14 @@ class Board:
             if (asked.tenant is None or tenant == asked.tenant)
             and (not asked.states or state in asked.states)
         ]
-        if asked.order is Order.NAME:
-            every = [key for keys in lists for key in keys]
-            found = iter(sorted(every, key=lambda key: (self._jobs[key[1]].facts.name, *key)))
-        elif asked.order is Order.OLDEST:
+        found: Iterator[_Key]
+        if asked.order is Order.SUBMITTED and not asked.falls:
             found = heapq.merge(*lists)
         else:
             found = heapq.merge(*map(reversed, lists), reverse=True)
+        if asked.order is not Order.SUBMITTED:
+            by = _COLUMNS[asked.order]
+            found = iter(sorted(found, key=lambda key: by(self._jobs[key[1]]), reverse=asked.falls))
         if asked.picks:
             found = (key for key in found if asked.picks_out(self._jobs[key[1]].facts))
         return list(islice(found, asked.skip, asked.skip + asked.most))

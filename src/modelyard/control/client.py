@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
-from modelyard.errors import InputError, YardError
+from modelyard.errors import InputError, YardError, cause_of
 
 URL_VARIABLE, TOKEN_VARIABLE, FOLDER_VARIABLE = "YARD_URL", "YARD_TOKEN", "YARD_FOLDER"
 #: how long a call may take, and for how long it is repeated while the yard is away
@@ -94,12 +94,13 @@ class Client:
         tenant: str = "",
         owner: str = "",
         search: str = "",
-        order: str = "newest",
+        order: str = "submitted",
+        reverse: bool = False,
     ) -> dict[str, Any]:
         """Unfinished jobs, or all of them; the newest first, with the number in each state.
 
-        Or only those in some states, of a tenant or an owner, or with some letters in their name;
-        `order` is newest, oldest or name.
+        Or only those in some states, of a tenant or an owner, or with some words in their name,
+        owner or tenant. `order` is one of `control.listing.Order`.
         """
         asked = {
             "all": "1" if all else "0",
@@ -110,6 +111,7 @@ class Client:
             "owner": owner,
             "search": search,
             "order": order,
+            "reverse": "1" if reverse else "",
         }
         query = {name: value for name, value in asked.items() if value}
         return self._object("GET", "/v1/jobs", query=query)
@@ -227,13 +229,12 @@ class Client:
     def give_back(self, node: str) -> None:
         self._object("POST", f"/v1/nodes/{_part(node)}/return")
 
-    def check(self) -> list[str]:
-        """Whatever of the yard's records should never be so; only for admins."""
-        found: list[str] = self._object("GET", "/v1/check")["violations"]
-        return found
-
     def status(self) -> dict[str, Any]:
         return self._object("GET", "/v1/status")
+
+    def halt(self) -> dict[str, Any]:
+        """Stop what runs until the yard is up again, or for a minute; only for admins."""
+        return self._object("POST", "/v1/halt")
 
     def web_link(self) -> str:
         """An address that logs its first visitor in as this caller, within a minute."""
@@ -366,14 +367,15 @@ class Client:
 
     def _nobody(self, error: Exception) -> NoYard:
         where = self._url or f"the yard in {self._folder}"
-        return NoYard(f"{where} does not answer: {error}", fix="start it with 'yard up'")
+        return NoYard(f"{where} does not answer: {cause_of(error)}", fix="start it with 'yard up'")
 
 
 def _text_of(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{path} cannot be read: {error}", fix="name a job file") from error
+        what = f"{path} cannot be read: {cause_of(error)}"
+        raise InputError(what, fix="name a job file") from error
 
 
 def _exchange(

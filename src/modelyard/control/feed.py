@@ -18,6 +18,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from starlette.concurrency import run_in_threadpool
 
 from modelyard.control.store.store import Line, Store
+from modelyard.errors import cause_of
 
 log = logging.getLogger(__name__)
 
@@ -136,7 +137,7 @@ class Feed:
                     lambda: self._store.log(after=self._newest, most=MOST_READ)
                 )
             except SQLAlchemyError as error:
-                log.warning("the log cannot be read: %s", str(error).splitlines()[0])
+                log.warning("the log cannot be read: %s", cause_of(error))
                 lines = []
             if lines:
                 self._keep(self._told(lines))

@@ -37,7 +37,7 @@ from modelyard.control.store.callers import Note
 from modelyard.control.store.store import Store
 from modelyard.control.thinking import Thinking, hand_over
 from modelyard.engines.interface import Engine, Superseded
-from modelyard.errors import YardError
+from modelyard.errors import YardError, cause_of
 
 log = logging.getLogger(__name__)
 
@@ -145,7 +145,7 @@ class Leading:
         self._thread = threading.Thread(target=self._run, name="leading", daemon=True)
         #: when it last did what the policy had decided
         self.decided: float | None = None
-        self._renewed = -math.inf
+        self._renewed = self._held_until = -math.inf
         self._board = Board()
         #: how long the last decision took
         self.decision_seconds = 0.0
@@ -172,6 +172,10 @@ class Leading:
         self._stopping.set()
         self._asked.put(None)
         self._thread.join()
+
+    def hold(self, seconds: float) -> None:
+        """Let nobody start for a while; nothing else changes, and it ends by itself."""
+        self._held_until = self.now + seconds
 
     def ask(
         self, event: Event, specs: dict[str, str] | None = None, *, note: Note | None = None
@@ -221,7 +225,7 @@ class Leading:
                 log.warning("another server leads from now on")
                 term = None
             except SQLAlchemyError as error:
-                log.error("the database failed: %s", str(error).splitlines()[0])
+                log.error("the database failed: %s", cause_of(error))
             except Exception:
                 log.exception("leading failed; it begins anew")
             finally:
@@ -278,7 +282,8 @@ class Leading:
                 news |= not self._followed(loop, policy, now)
                 decided = self.decided = now
             rest = self.pace.decide_after_news if news else self.pace.decide
-            if policy.is_idle and now - decided > max(rest, self.decision_seconds):
+            held = now < self._held_until
+            if policy.is_idle and not held and now - decided > max(rest, self.decision_seconds):
                 policy.begin(loop.lifecycle, now)
                 news = False
             loop.act(now)
@@ -293,6 +298,8 @@ class Leading:
             log.exception("the policy failed; everybody keeps what they have")
             return True
         self.decision_seconds = thought.seconds
+        if now < self._held_until:
+            return True
         return loop.follow(thought.decided, thought.seen, now)
 
     def _renew(self, term: int) -> None:
@@ -380,5 +387,5 @@ def _not_leading() -> NotNow:
 def _unwritten(error: Exception) -> NotNow:
     if isinstance(error, Superseded):
         return _not_leading()
-    what = f"the yard's database cannot be written: {str(error).splitlines()[0]}"
+    what = f"the yard's database cannot be written: {cause_of(error)}"
     return NotNow(what, fix="make space or start the database, and try again")

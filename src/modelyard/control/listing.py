@@ -1,4 +1,6 @@
-"""Which jobs somebody wants to see, and in which order."""
+"""Which jobs somebody wants to see, and in which order: the words of the API, of `yard ps` and of
+the pages.
+"""
 
 from __future__ import annotations
 
@@ -8,16 +10,34 @@ from enum import StrEnum
 from modelyard.control.lifecycle.job import Facts
 from modelyard.control.lifecycle.states import State
 
+#: What has devices comes before what needs some, and that before what is over.
+LIVELINESS = {
+    State.RUNNING: 4,
+    State.STARTING: 4,
+    State.STOPPING: 3,
+    State.WAITING: 2,
+    State.PAUSED: 1,
+}
+
 
 class Order(StrEnum):
-    """What comes first in a list of jobs."""
+    """What comes first in a list of jobs; of those that are equal, the last submitted."""
 
     #: the last submitted
-    NEWEST = "newest"
-    #: the first submitted
-    OLDEST = "oldest"
-    #: by name, those of one name as submitted
+    SUBMITTED = "submitted"
+    #: what has devices, then what waits, then the others
+    LIVELY = "lively"
+    #: what ended last; what is not over comes after that
+    ENDED = "ended"
+    #: names, from a to z
     NAME = "name"
+    TENANT = "tenant"
+    OWNER = "owner"
+
+    @property
+    def falls(self) -> bool:
+        """Whether it begins with the largest where nobody wants it the other way round."""
+        return self in (Order.SUBMITTED, Order.LIVELY, Order.ENDED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,13 +47,20 @@ class Listing:
     tenant: str | None = None
     states: frozenset[State] = frozenset()
     owner: str = ""
-    #: letters that are somewhere in the name, small or large
+    #: words, each of them in the name, the owner or the tenant, small or large, or the id's start
     search: str = ""
     #: also those that are over
     over: bool = False
-    order: Order = Order.NEWEST
+    order: Order = Order.SUBMITTED
+    #: the other way round
+    reverse: bool = False
     most: int = 100
     skip: int = 0
+
+    @property
+    def falls(self) -> bool:
+        """Whether the largest comes first."""
+        return self.order.falls is not self.reverse
 
     @property
     def reaches_over(self) -> bool:
@@ -46,7 +73,9 @@ class Listing:
         return bool(self.owner or self.search)
 
     def picks_out(self, facts: Facts) -> bool:
-        """Whether a job's owner and name are those asked for."""
-        return (not self.owner or facts.owner == self.owner) and (
-            self.search.lower() in facts.name.lower()
+        """Whether a job is one of its owner's and has all the words."""
+        said = (facts.name.lower(), facts.owner.lower(), facts.tenant.lower())
+        return (not self.owner or facts.owner == self.owner) and all(
+            facts.id.startswith(word) or any(word.lower() in one for one in said)
+            for word in self.search.split()
         )

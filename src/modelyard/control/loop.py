@@ -27,7 +27,7 @@ from modelyard.control.lifecycle.reconcile import (
     observe,
 )
 from modelyard.engines.interface import CannotStart, Engine, Superseded, Task, TaskName
-from modelyard.errors import YardError
+from modelyard.errors import YardError, cause_of
 
 log = logging.getLogger(__name__)
 
@@ -139,7 +139,7 @@ class Loop:
             except (YardError, OSError) as error:
                 # The disk is full, or there are too many processes: it is asked again in the next
                 # round, for as long as it is wanted.
-                log.warning("%s: %s", order.task, error)
+                log.warning("%s: %s", order.task, cause_of(error))
         self.note(refused)
 
     def _carry_out(self, order: Order) -> None:

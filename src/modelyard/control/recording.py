@@ -21,6 +21,7 @@ import numpy as np
 from pydantic import TypeAdapter
 
 from modelyard.control.knowledge import LiveKnowledge, Remembered
+from modelyard.errors import cause_of
 from modelyard.schedule.finished import FinishedJobs
 from modelyard.schedule.jobs import IntArray, JobBook, JobCard, JobTable
 from modelyard.schedule.view import Decision, TenantView, View
@@ -157,7 +158,7 @@ class Recording:
             with self.path.open("a", encoding="utf-8") as file:
                 file.write(line + "\n")
         except OSError as error:
-            log.warning("a decision was not recorded: %s", error)
+            log.warning("a decision was not recorded: %s", cause_of(error))
 
 
 def read_recording(path: Path) -> Iterator[Shown]:

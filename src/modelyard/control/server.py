@@ -9,7 +9,8 @@ import os
 import secrets
 import socket
 import sys
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,8 +38,9 @@ from modelyard.control.knowledge import Estimate, LiveKnowledge
 from modelyard.control.leading import PACE, Leading, Pace
 from modelyard.control.lifecycle.events import Decided, Event, NodeSeen, Noted, Progressed
 from modelyard.control.lifecycle.job import Job
-from modelyard.control.lifecycle.machine import Lifecycle
+from modelyard.control.lifecycle.machine import Lifecycle, Outcome
 from modelyard.control.lifecycle.node import NodeRecord
+from modelyard.control.lifecycle.states import State
 from modelyard.control.loop import Decide
 from modelyard.control.parts import Pages, Parts, no_pages
 from modelyard.control.pressure import READ_SECONDS, Watch, read_memory
@@ -52,7 +54,7 @@ from modelyard.control.store.migrate import upgrade
 from modelyard.control.store.store import Store
 from modelyard.control.tenancy import Tenancy
 from modelyard.engines.local.engine import LocalEngine
-from modelyard.errors import InputError
+from modelyard.errors import InputError, cause_of
 from modelyard.files import write_atomically
 from modelyard.schedule.view import Policy, TenantView
 from modelyard.spec.cluster import Cluster
@@ -118,6 +120,7 @@ class YardServer:
         )
         self._pressure, self._read_at = Watch(), float("-inf")
         self._scheduler: Scheduler | None = None
+        self._succeeded: deque[Job] = deque(maxlen=MOST_RECALLED)
         self._feed = Feed(self._store, line_shape)
         before = settings.folder / SERVERS / f"{settings.name}.port"
         self._socket = _listen(settings.host, settings.port or _port_before(settings.host, before))
@@ -131,7 +134,7 @@ class YardServer:
             probe=self._recipes.probing,
             deciding=self._deciding,
             watch=self._news,
-            settled=lambda _: self._feed.wake(),
+            settled=self._settled,
             holder=f"{socket.gethostname()}:{settings.folder.resolve()}:{settings.name}",
             address=self.address,
             pace=settings.pace,
@@ -168,7 +171,7 @@ class YardServer:
             os.close(self._alone)
 
     def _application(self) -> Starlette:
-        forecasts = Forecasts(self.leading, lambda: self._scheduler)
+        forecasts = Forecasts(self.leading, lambda: self._scheduler, lambda: tuple(self._succeeded))
         lists = Lists(self._store, self.leading)
         jobs = Jobs(
             self._store,
@@ -217,8 +220,14 @@ class YardServer:
             restart_seconds=settings.grace_seconds,
             watch=Recording(settings.record).note if settings.record else None,
         )
-        self._scheduler.recall(self._ended_before())
+        ended = list(self._ended_before())
+        self._scheduler.recall(ended)
+        self._succeeded = deque(_succeeded(job for job, _ in ended), maxlen=MOST_RECALLED)
         return self._decided
+
+    def _settled(self, outcomes: Sequence[Outcome]) -> None:
+        self._feed.wake()
+        self._succeeded.extend(_succeeded(job for outcome in outcomes for job in outcome.jobs))
 
     def _ended_before(self) -> Iterator[tuple[Job, Estimate]]:
         """Jobs that have ended, with what was foreseen of them."""
@@ -263,6 +272,10 @@ class YardServer:
         scheduler, whole = self._scheduler, reached.members == len(job.slots)
         if scheduler is not None and job.state.placed and reached.step_seconds and whole:
             scheduler.measured(job, reached.step_seconds)
+
+
+def _succeeded(jobs: Iterable[Job]) -> list[Job]:
+    return [job for job in jobs if job.state is State.SUCCEEDED]
 
 
 class _Uvicorn(uvicorn.Server):
@@ -340,6 +353,6 @@ def _listen(host: str, port: int) -> socket.socket:
         listening.bind((host, port))
     except OSError as error:
         listening.close()
-        what = f"nobody can listen at {host}:{port}: {error.strerror}"
+        what = f"nobody can listen at {host}:{port}: {cause_of(error)}"
         raise InputError(what, fix="choose another --listen, or stop whoever has it") from error
     return listening

@@ -15,7 +15,7 @@ from sqlalchemy import Engine, delete, select
 from sqlalchemy.exc import SQLAlchemyError
 
 from modelyard.control.store.tables import tenants
-from modelyard.errors import InputError
+from modelyard.errors import InputError, cause_of
 from modelyard.schedule.borg import PRODUCTION_BAND
 from modelyard.schedule.view import TenantView
 from modelyard.simulate.tenants import tenant_view
@@ -54,7 +54,7 @@ class Tenancy:
         try:
             changed = {name: one.view for name, one in self.set_rights().items()}
         except SQLAlchemyError as error:
-            log.warning("tenants could not be read: %s", str(error).splitlines()[0])
+            log.warning("tenants could not be read: %s", cause_of(error))
             return self._last or dict(self.written)
         self._last = {**self.written, **changed}
         return self._last

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from modelyard.errors import InputError
+from modelyard.errors import InputError, cause_of
 from modelyard.learn import shares, soonest
 from modelyard.learn.curve import Point, curve_csv, curve_svg
 from modelyard.learn.plan import CHOOSING_SEED, Plan, mean_seconds
@@ -125,7 +125,7 @@ def _read_checkpoint(path: Path) -> bytes:
         return path.read_bytes()
     except OSError as error:
         raise InputError(
-            f"there is no training to go on with: {error.strerror or error}",
+            f"there is no training to go on with: {cause_of(error)}",
             fix="name the folder of an interrupted 'yard learn', or begin without --resume",
             where=str(path),
         ) from None

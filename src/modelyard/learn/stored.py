@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from modelyard.errors import InputError
+from modelyard.errors import InputError, cause_of
 from modelyard.schedule.dl2 import ACTIONS_PER_JOB, Dl2, Encoding, Weights
 from modelyard.schedule.placement import Strategy
 from modelyard.simulate.export import write_atomically
@@ -50,7 +50,7 @@ def read_weights(path: Path) -> Weights:
         content = path.read_bytes()
     except OSError as error:
         raise InputError(
-            f"weights cannot be read: {error.strerror or error}",
+            f"weights cannot be read: {cause_of(error)}",
             fix="name a file that 'yard learn' wrote, such as dl2:out/weights.npz",
             where=str(path),
         ) from None

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 import yaml
 
-from modelyard.errors import InputError, Problem
+from modelyard.errors import InputError, Problem, cause_of
 
 #: about 5,000 lines: room for a cluster whose nodes are all listed by name, read in seconds
 MOST_BYTES = 256 * 1024
@@ -113,7 +113,7 @@ def _read_text(path: str | os.PathLike[str]) -> str:
         fix = "make the file readable for the user who runs this"
         raise InputError("no permission to read this file", fix=fix, where=source) from error
     except OSError as error:
-        raise InputError(f"cannot be read: {error.strerror or error}", where=source) from error
+        raise InputError(f"cannot be read: {cause_of(error)}", where=source) from error
     if len(content) > MOST_BYTES:
         raise _too_large(source)
     return _decode(content, source)

@@ -10,7 +10,7 @@ import errno
 import os
 import stat
 
-from modelyard.errors import InputError, Problem
+from modelyard.errors import InputError, Problem, cause_of
 
 _MEBIBYTE = 1024 * 1024
 _UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
@@ -74,9 +74,7 @@ def _unreadable(source: str, error: OSError) -> InputError:
     if error.errno == errno.ENXIO:
         fix = "save its content to a file and name that"
         return InputError("this is a socket or a pipe, not a file", fix=fix, where=source)
-    return InputError(
-        f"cannot be read: {error.strerror or error}", fix="check the path", where=source
-    )
+    return InputError(f"cannot be read: {cause_of(error)}", fix="check the path", where=source)
 
 
 def _decode(content: bytes, source: str) -> str:

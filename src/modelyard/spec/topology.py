@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from modelyard.errors import InputError, Problem, one_of
+from modelyard.errors import InputError, Problem, cause_of, one_of
 from modelyard.spec.cluster import Cluster, Node
 from modelyard.spec.devices import device
 from modelyard.spec.fat_tree import UNKNOWN_LINKS, Links
@@ -90,7 +90,7 @@ def _lines(source: str) -> list[str]:
         fix = "save the table as UTF-8 text"
         raise InputError("this is not text", fix=fix, where=source) from error
     except OSError as error:
-        what = f"the file cannot be read: {error.strerror or error}"
+        what = f"the file cannot be read: {cause_of(error)}"
         raise InputError(what, fix="check the path and its permissions", where=source) from error
     if len(lines) > MOST_ROWS:
         what = f"{len(lines):,} lines are more than any network has"

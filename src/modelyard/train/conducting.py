@@ -13,6 +13,7 @@ from pathlib import Path
 
 import msgspec
 
+from modelyard.errors import cause_of
 from modelyard.train.conductor.progress import Settings
 from modelyard.train.conductor.server import (
     JOURNAL_FILE,
@@ -113,7 +114,7 @@ class Conducting:
         try:
             path.write_bytes(msgspec.json.encode(listening))
         except OSError as error:
-            what = f"'{path}' cannot be written: {error.strerror}"
+            what = f"'{path}' cannot be written: {cause_of(error)}"
             raise JobFailed(what, fix="free some space, or choose another folder") from error
 
     def _unwritable(self) -> str:

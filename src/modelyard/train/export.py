@@ -17,7 +17,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from modelyard.errors import InputError, UnknownName
+from modelyard.errors import InputError, UnknownName, cause_of
 from modelyard.spec.hugging_face import CONFIG_FILE
 from modelyard.train.families import Family, Pair, family_of
 from modelyard.train.models.bert import Bert
@@ -113,10 +113,8 @@ def _exported(
         finally:
             shutil.rmtree(part, ignore_errors=True)
     except (OSError, _write_error()) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise InputError(
-            f"'{target}' cannot be written: {reason}", fix="choose another place, or make room"
-        ) from error
+        what = f"'{target}' cannot be written: {cause_of(error)}"
+        raise InputError(what, fix="choose another place, or make room") from error
     return target
 
 

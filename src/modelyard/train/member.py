@@ -18,7 +18,7 @@ from typing import Self
 
 import msgspec
 
-from modelyard.errors import YardError
+from modelyard.errors import YardError, cause_of
 from modelyard.train.conductor.messages import (
     Beat,
     Commit,
@@ -233,7 +233,7 @@ class Member:
             except OSError as error:
                 if self._closed or time.monotonic() > until:
                     host, port = self._address
-                    what = f"no conductor at {host}:{port}: {error}"
+                    what = f"no conductor at {host}:{port}: {cause_of(error)}"
                     raise NoConductor(what, fix="start the job again: it goes on") from error
             time.sleep(pause)
             pause = min(2.0 * pause, longest)

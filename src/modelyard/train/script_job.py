@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 import torch
 
-from modelyard.errors import InputError, Problem
+from modelyard.errors import InputError, Problem, cause_of
 from modelyard.spec.job import JobSpec, read_job
 from modelyard.spec.training import AggregateSpec
 from modelyard.train.aggregate.choose import aggregation
@@ -51,7 +51,7 @@ def check(job: JobSpec, folder: Path) -> None:
     try:
         ast.parse(path.read_bytes(), str(path))
     except OSError as error:
-        problems.append(Problem(f"cannot be read: {error.strerror}", "check it", file=str(path)))
+        problems.append(Problem(f"cannot be read: {cause_of(error)}", "check it", file=str(path)))
     except (SyntaxError, ValueError) as error:
         what = f"this is not Python: {getattr(error, 'msg', error)}"
         line = getattr(error, "lineno", None) or 0

@@ -32,7 +32,7 @@ from typing import Self
 import msgspec
 import torch
 
-from modelyard.errors import InputError, YardError
+from modelyard.errors import InputError, YardError, cause_of
 from modelyard.keep.checkpoint import Checkpoint, Wanted, versions
 from modelyard.keep.manifest import About
 from modelyard.keep.retention import Retention
@@ -195,7 +195,7 @@ class Snapshots:
             )
             message = self._copy(index, parts, offsets, size, text)
         except (YardError, OSError, MemoryError) as error:
-            self._warn(f"no snapshot of step {step}: {error}")
+            self._warn(f"no snapshot of step {step}: {cause_of(error)}")
             return False
         with self._changed:
             self._held[index] = _Held(step, message)

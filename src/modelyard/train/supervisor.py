@@ -25,6 +25,7 @@ from typing import IO, Self
 
 import msgspec
 
+from modelyard.errors import cause_of
 from modelyard.train.conducting import Conducting, end
 from modelyard.train.conductor.journal import (
     BackLine,
@@ -109,7 +110,7 @@ class Supervisor:
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            what = f"the folder '{self.folder}' cannot be made: {error.strerror}"
+            what = f"the folder '{self.folder}' cannot be made: {cause_of(error)}"
             raise JobFailed(what, fix="name another one") from error
         self._conductor = Conducting(
             self.folder, self._settings, module=self._module, token=self._token

@@ -14,7 +14,7 @@ from modelyard.control.api.calls import Call
 from modelyard.control.forecast.replay import Prediction
 from modelyard.control.lifecycle.job import Job
 from modelyard.control.lifecycle.states import OVER, State
-from modelyard.control.store.search import Order, Question, search, tenants_of
+from modelyard.control.listing import Listing, Order
 from modelyard.control.store.store import Kept
 from modelyard.web.picture import Picture
 from modelyard.web.site import Site
@@ -23,16 +23,14 @@ PER_PAGE = 50
 MOST_PAGES = 10**6
 MOST_LETTERS = 100
 #: groups of states that people ask for, in the order of the page
-GROUPS: dict[str, tuple[State, ...]] = {
-    "running": (State.STARTING, State.RUNNING, State.STOPPING),
-    "waiting": (State.WAITING,),
-    "paused": (State.PAUSED,),
-    "succeeded": (State.SUCCEEDED,),
-    "failed": (State.FAILED,),
-    "cancelled": (State.CANCELLED,),
+GROUPS: dict[str, frozenset[State]] = {
+    "running": frozenset((State.STARTING, State.RUNNING, State.STOPPING)),
+    "waiting": frozenset((State.WAITING,)),
+    "paused": frozenset((State.PAUSED,)),
+    "succeeded": frozenset((State.SUCCEEDED,)),
+    "failed": frozenset((State.FAILED,)),
+    "cancelled": frozenset((State.CANCELLED,)),
 }
-#: columns that can be sorted by, and whether their first click goes downwards
-COLUMNS = {Order.NAME: False, Order.TENANT: False, Order.SUBMITTED: True, Order.ENDED: True}
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +41,7 @@ class Asked:
     group: str
     tenant: str
     order: Order
-    descending: bool
+    reverse: bool
     page: int
 
     @classmethod
@@ -58,7 +56,7 @@ class Asked:
             group=query.get("state", "") if query.get("state", "") in GROUPS else "",
             tenant=query.get("tenant", "")[:MOST_LETTERS],
             order=sort,
-            descending=query.get("down", "1" if COLUMNS.get(sort, True) else "0") != "0",
+            reverse=query.get("reverse", "") == "1",
             page=max(1, min(number, MOST_PAGES)),
         )
 
@@ -69,22 +67,32 @@ class Asked:
             "state": self.group,
             "tenant": self.tenant,
             "sort": "" if self.order is Order.LIVELY else self.order,
-            "down": "" if self.descending == COLUMNS.get(self.order, True) else self._down,
+            "reverse": "1" if self.reverse else "",
             "page": "",
         }
         fields |= changes
         said = {name: value for name, value in fields.items() if value not in ("", None)}
         return f"/jobs?{urlencode(said)}" if said else "/jobs"
 
-    @property
-    def _down(self) -> str:
-        return "1" if self.descending else "0"
-
     def sorted_by(self, order: Order) -> str:
         """The address of the list sorted by a column; by the same one, the other way round."""
-        turned = not self.descending if order is self.order else COLUMNS[order]
-        down = "" if turned == COLUMNS[order] else ("1" if turned else "0")
-        return self.address(sort=order, down=down)
+        turned = order is self.order and not self.reverse
+        return self.address(sort=order, reverse="1" if turned else "")
+
+    def listing(self, scope: str | None) -> Listing | None:
+        """The jobs themselves; None where they are those of a tenant that is not to be seen."""
+        if scope is not None and self.tenant not in ("", scope):
+            return None
+        return Listing(
+            tenant=self.tenant or scope,
+            states=GROUPS.get(self.group, frozenset()),
+            search=self.words,
+            over=True,
+            order=self.order,
+            reverse=self.reverse,
+            most=PER_PAGE,
+            skip=(self.page - 1) * PER_PAGE,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,24 +113,16 @@ def routes(site: Site) -> list[BaseRoute]:
         asked = Asked.of(call.request.query_params)
         picture = await site.camera.picture()
         store, scope = site.parts.yard.store, call.caller.scope
-        question = Question(
-            words=asked.words,
-            states=GROUPS.get(asked.group, ()),
-            scope=scope,
-            tenant=asked.tenant,
-            order=asked.order,
-            descending=asked.descending,
-            most=PER_PAGE,
-            skip=(asked.page - 1) * PER_PAGE,
-        )
-        found = await run_in_threadpool(search, store.database, question)
+        listing = asked.listing(scope)
+        found = await run_in_threadpool(store.page, listing) if listing else []
+        total = await run_in_threadpool(store.total, listing) if listing else 0
         counts = await run_in_threadpool(lambda: store.counts(tenant=scope))
-        tenants = await run_in_threadpool(tenants_of, store.database) if scope is None else []
+        tenants = await run_in_threadpool(store.tenants) if scope is None else []
         return {
             "asked": asked,
-            "rows": [row_of(kept, picture) for kept in found.jobs],
-            "total": found.total,
-            "pages": max(-(-found.total // PER_PAGE), 1),
+            "rows": [row_of(kept, picture) for kept in found],
+            "total": total,
+            "pages": max(-(-total // PER_PAGE), 1),
             "first": (asked.page - 1) * PER_PAGE + 1,
             "groups": {
                 name: sum(counts.get(state, 0) for state in states)

@@ -14,7 +14,7 @@ from pydantic import ConfigDict, Field, with_config
 # pydantic, which brings it, reads no other before Python 3.12.
 from typing_extensions import TypedDict
 
-from modelyard.control.forecast.lengths import Basis
+from modelyard.control.forecast.basis import Basis
 from modelyard.control.lifecycle.job import Held
 from modelyard.control.lifecycle.node import Health
 from modelyard.control.lifecycle.states import Reason, State
@@ -186,13 +186,6 @@ class DeviceShape(TypedDict):
     job: Annotated[str | None, Field(description="whose it is; other tenants' have no names")]
     out: Annotated[str | None, Field(description="why it is out of service")]
     next_probe: Annotated[float | None, Field(description="not probed before that, if at all")]
-
-
-@CLOSED
-class CheckShape(TypedDict):
-    """Invariants of the records that do not hold."""
-
-    violations: Annotated[list[str], Field(description="in words; empty where all is well")]
 
 
 @CLOSED

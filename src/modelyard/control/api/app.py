@@ -32,6 +32,7 @@ from modelyard.control.api.tenants import Tenants
 from modelyard.control.api.yard import Yard
 from modelyard.control.leading import Clock
 from modelyard.control.lifecycle.events import Wish
+from modelyard.control.listing import Order
 
 AFTER = Query("after", Kind.NUMBER, "only events with larger numbers")
 YAML = Media("application/yaml", "A job file; see `yard schema job`")
@@ -103,8 +104,9 @@ def _of_jobs(jobs: Jobs) -> list[Operation]:
                 Query("state", Kind.TEXT, "only jobs in this state, or in one of `a,b`"),
                 Query("tenant", Kind.TEXT, "only jobs of this tenant"),
                 Query("owner", Kind.TEXT, "only jobs that this user submitted"),
-                Query("search", Kind.TEXT, "only jobs with these letters in their name"),
-                Query("order", Kind.TEXT, "`newest` first, `oldest` first, or by `name`"),
+                Query("search", Kind.TEXT, "words in their name, owner or tenant, or of their id"),
+                Query("order", Kind.TEXT, f"by {', '.join(f'`{one}`' for one in Order)}"),
+                Query("reverse", Kind.FLAG, "the other way round, such as the oldest first"),
             ),
         ),
         Operation(
@@ -185,6 +187,13 @@ def _of_tenants(tenants: Tenants) -> list[Operation]:
 def _of_yard(yard: Yard) -> list[Operation]:
     return [
         Operation(method="GET", path="/v1/status", answer=yard.status, gives=answers.StatusShape),
+        Operation(
+            method="POST",
+            path="/v1/halt",
+            answer=yard.halt,
+            gives=answers.StatusShape,
+            admin=True,
+        ),
         Operation(method="GET", path="/v1/nodes", answer=yard.nodes, gives=answers.NodesShape),
         Operation(
             method="POST",
@@ -210,13 +219,6 @@ def _of_yard(yard: Yard) -> list[Operation]:
         ),
         Operation(
             method="GET", path="/v1/stream", answer=yard.stream, gives=STREAM, query=(AFTER,)
-        ),
-        Operation(
-            method="GET",
-            path="/v1/check",
-            answer=yard.check,
-            gives=answers.CheckShape,
-            admin=True,
         ),
         Operation(
             method="GET",

@@ -68,7 +68,7 @@ def listing(call: Call) -> Listing | None:
     """Which jobs a call asks for; None where it asks for those of a tenant that it may not see."""
     query, scope = call.request.query_params, call.caller.scope
     words = [word for text in query.getlist("state") for word in text.split(",") if word]
-    order = query.get("order") or Order.NEWEST
+    order = query.get("order") or Order.SUBMITTED
     unknown = [word for word in words if word not in set(State)]
     if unknown:
         raise InputError(f"'{unknown[0][:40]}' is no state", fix=f"write {', '.join(State)}")
@@ -84,6 +84,7 @@ def listing(call: Call) -> Listing | None:
         search=query.get("search", ""),
         over=call.flag("all"),
         order=Order(order),
+        reverse=call.flag("reverse"),
         most=call.number("most", 100, most=MOST_LISTED),
         skip=call.number("skip", 0, most=10**9),
     )

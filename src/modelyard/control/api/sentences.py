@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from modelyard.control.forecast.lengths import Basis
+from modelyard.control.forecast.basis import IN_WORDS, Basis
 from modelyard.control.forecast.replay import Moment, Prediction
 from modelyard.control.lifecycle.job import Job
 from modelyard.control.lifecycle.states import State
@@ -36,12 +36,15 @@ def where_it_is(job: Job, now: float) -> str:
 
 
 def when_it_ends(found: Prediction, now: float) -> str:
-    """The end that is foreseen."""
+    """The end that is foreseen, and on what that rests."""
     if found.basis is Basis.UNKNOWN:
-        return "Nobody knows how long it takes: 'duration' in its file would say."
+        return (
+            "Nobody knows how long it takes: no job like it has succeeded here, and its file does "
+            "not say. 'duration' would."
+        )
     if found.end is None:
         return ""
-    return f"It should end {in_about(found.end, now)}."
+    return f"It should end {in_about(found.end, now)}, {IN_WORDS[found.basis]}."
 
 
 def in_about(moment: Moment, now: float) -> str:

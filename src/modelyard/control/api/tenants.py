@@ -6,19 +6,21 @@ import asyncio
 from collections import Counter
 from dataclasses import dataclass
 
+from sqlalchemy import Engine as Database
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import JSONResponse, Response
 
 from modelyard.control.api.answers import TenantShape
 from modelyard.control.api.calls import Call, Refused
 from modelyard.control.api.yard import only_admin
+from modelyard.control.history import curves, fold
 from modelyard.control.leading import Leading
 from modelyard.control.lifecycle.events import Noted
 from modelyard.control.lifecycle.machine import Lifecycle
 from modelyard.control.lifecycle.states import State
+from modelyard.control.store import past
 from modelyard.control.store.store import Store
 from modelyard.control.tenancy import SetRights, Tenancy
-from modelyard.control.usage import used_by_tenant
 from modelyard.schedule.view import TenantView
 
 DAY_SECONDS = 86_400
@@ -46,7 +48,7 @@ class Tenants:
 
     async def show(self, call: Call) -> Response:
         """GET: tenants with their rights, what they hold now, and what they used lately."""
-        window = call.number("window", DAY_SECONDS, most=LONGEST_WINDOW_SECONDS)
+        window = max(call.number("window", DAY_SECONDS, most=LONGEST_WINDOW_SECONDS), 1)
         shapes = await self.shapes(call, window)
         return JSONResponse({"tenants": shapes, "window_seconds": window})
 
@@ -56,7 +58,7 @@ class Tenants:
         held = await asyncio.wrap_future(self.leading.consult(lambda found, _: _held(found)))
         used, views, changed = await run_in_threadpool(
             lambda: (
-                used_by_tenant(self.store.database, start=now - window, end=now, tenant=only),
+                _used(self.store.database, now - window, now),
                 self.tenancy.views(),
                 self.tenancy.set_rights(),
             )
@@ -102,6 +104,13 @@ class Tenants:
 
 def _named(call: Call) -> str:
     return str(call.request.path_params["tenant"])
+
+
+def _used(database: Database, since: float, until: float) -> dict[str, float]:
+    """Device-seconds of each tenant between two moments, by the log."""
+    opening, entries = past.opening(database, since), past.entries_between(database, since, until)
+    found = curves(fold(opening, entries, since=since, until=until), points=1)
+    return {name: mean * found.seconds for name, (mean,) in found.devices_by_tenant.items()}
 
 
 def _held(lifecycle: Lifecycle) -> Held:

@@ -8,7 +8,7 @@ from pydantic import Field
 from typing_extensions import TypedDict
 
 from modelyard.control.api.answers import CLOSED, MomentShape, PredictionShape
-from modelyard.control.forecast.lengths import Basis
+from modelyard.control.forecast.basis import Basis
 from modelyard.control.lifecycle.job import Held
 from modelyard.control.lifecycle.states import Reason, State
 

@@ -19,8 +19,7 @@ from modelyard.control.api.shapes import line_shape, node_shape
 from modelyard.control.backup.schedule import Schedule
 from modelyard.control.feed import Feed
 from modelyard.control.leading import Leading
-from modelyard.control.lifecycle.events import NodeTurned
-from modelyard.control.lifecycle.invariants import violations
+from modelyard.control.lifecycle.events import Halted, NodeTurned
 from modelyard.control.lifecycle.machine import Lifecycle
 from modelyard.control.lifecycle.node import Health
 from modelyard.control.lifecycle.states import State
@@ -33,6 +32,9 @@ from modelyard.errors import InputError
 SIGN_OF_LIFE_SECONDS = 10.0
 MOST_LETTERS = 100
 MOST_CALLS = 10_000
+#: For so long nothing starts after a halt: longer than tasks may take to end, and not for ever,
+#: because whoever takes the yard down may be interrupted before the server is.
+HALT_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +90,16 @@ class Yard:
     async def give_back(self, call: Call) -> Response:
         """POST: take a node back into service."""
         return await self.turn(call, Health.IN_SERVICE)
+
+    async def halt(self, call: Call) -> Response:
+        """POST: stop what runs, for whoever takes the yard down; it goes on with the next server
+        that leads, or on this one after a minute.
+        """
+        only_admin(call)
+        self.leading.hold(HALT_SECONDS)
+        event = Halted(self.leading.now, call.caller.user)
+        await asyncio.wrap_future(self.leading.ask(event))
+        return await self.status(call)
 
     async def events(self, call: Call) -> Response:
         """GET: the log of all jobs that are to be seen, the oldest first."""
@@ -174,13 +186,6 @@ class Yard:
         return PlainTextResponse(
             "\n".join([*lines, ""]), media_type="text/plain; version=0.0.4; charset=utf-8"
         )
-
-    async def check(self, _: Call) -> Response:
-        """GET: whatever of the records should never be so; nothing where all is well."""
-        found = await asyncio.wrap_future(
-            self.leading.consult(lambda one, _now: list(violations(one.jobs, one.nodes)))
-        )
-        return JSONResponse({"violations": found})
 
     async def alive(self, _: Request) -> Response:
         """GET: whether this server answers, and whether it leads."""

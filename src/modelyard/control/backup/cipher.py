@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from modelyard.errors import InputError
+from modelyard.errors import InputError, cause_of
 from modelyard.keep.problems import Damaged
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def passphrase_from(key_file: Path | None) -> Passphrase | None:
             raise InputError("no such file with a key", fix="name a file", where=str(key_file))
         return _checked(key_file.read_bytes().strip(), str(key_file))
     except OSError as error:
-        what = f"the key cannot be read: {error.strerror}"
+        what = f"the key cannot be read: {cause_of(error)}"
         raise InputError(what, fix="let this user read it", where=str(key_file)) from error
 
 

@@ -24,7 +24,7 @@ from modelyard.control.store import lease
 from modelyard.control.store.connection import open_database, sqlite_url
 from modelyard.control.store.migrate import upgrade
 from modelyard.control.store.store import Store
-from modelyard.errors import InputError, YardError
+from modelyard.errors import InputError, YardError, cause_of
 from modelyard.keep.listing import RUN_CHECKPOINTS
 from modelyard.keep.store import open_store
 
@@ -105,7 +105,7 @@ def fill(database: Engine, backup: Backup, *, at: float) -> tuple[int, int]:
         store.write(outcomes, term=term)
         lease.release(database, term)
     except SQLAlchemyError as error:
-        what = f"the database refused the backup: {str(error).splitlines()[0]}"
+        what = f"the database refused the backup: {cause_of(error)}"
         raise YardError(what, fix="restore into a new and empty database") from error
     stopped = {job.id for outcome in outcomes for job in outcome.jobs}
     return len(lifecycle.jobs), len(stopped)
@@ -188,7 +188,7 @@ def _refuse_if_used(folder: Path) -> None:
 
 
 def _unwritable(folder: Path, error: OSError) -> InputError:
-    what = f"the folder cannot be written: {error.strerror}"
+    what = f"the folder cannot be written: {cause_of(error)}"
     return InputError(what, fix="make space, or choose another folder", where=str(folder))
 
 

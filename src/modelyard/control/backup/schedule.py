@@ -21,7 +21,7 @@ from modelyard.control.backup.manifest import Manifest
 from modelyard.control.backup.place import Place, complete
 from modelyard.control.backup.retention import Keep, prune
 from modelyard.control.backup.writing import What, back_up
-from modelyard.errors import InputError, YardError
+from modelyard.errors import InputError, YardError, cause_of
 from modelyard.keep.store import open_store
 from modelyard.units import format_bytes, format_duration
 
@@ -184,7 +184,7 @@ class Schedule:
     def _note_failure(self, error: Exception, pause: float) -> None:
         if not isinstance(error, YardError):
             log.error("backups failed", exc_info=error)
-        first_line = (str(error).splitlines() or [type(error).__name__])[0]
+        first_line = cause_of(error)
         again = format_duration(pause)
         self.condition = replace(self.condition, problem=first_line)
         self._say(f"no backup: {first_line}; tried again in {again}")

@@ -25,7 +25,7 @@ from modelyard.control.backup.manifest import Manifest, Part, sealed
 from modelyard.control.backup.place import MANIFEST, Place, new_name
 from modelyard.control.store.migrate import NEWEST, revision
 from modelyard.control.store.tables import metadata
-from modelyard.errors import InputError, YardError
+from modelyard.errors import InputError, YardError, cause_of
 
 #: Rows of so many bytes before compression share a part; it is held in memory twice.
 PART_BYTES = 8 << 20
@@ -84,10 +84,10 @@ def back_up(what: What, place: Place, *, at: float, warn: Callable[[str], None])
     try:
         return _backed_up(what, place, at, warn)
     except SQLAlchemyError as error:
-        said = str(error).splitlines()[0]
-        raise YardError(f"the database cannot be read: {said}", fix="start it") from error
+        cause = f"the database cannot be read: {cause_of(error)}"
+        raise YardError(cause, fix="start it") from error
     except OSError as error:
-        cause = f"{error.filename or 'a file'}: {error.strerror or error}"
+        cause = f"{error.filename or 'a file'}: {cause_of(error)}"
         fix = "make space where temporary files go, or set TMPDIR"
         raise YardError(f"the backup cannot be made: {cause}", fix=fix) from error
 

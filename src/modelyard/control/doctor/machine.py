@@ -20,6 +20,7 @@ import psutil
 from modelyard import __version__
 from modelyard.control.doctor.findings import Finding, ok, problem, warning
 from modelyard.engines.local.keeper.hierarchy import places_here
+from modelyard.errors import cause_of
 from modelyard.units import format_bytes
 
 #: one module of each extra, which is not there without it
@@ -103,7 +104,7 @@ def _sync(place: Path) -> Finding:
                 taken.append(time.perf_counter() - start)
     except OSError as error:
         fix = "let whoever starts the yard write there, or set YARD_FOLDER"
-        return problem("disk writes", f"{place}: {error.strerror}", fix)
+        return problem("disk writes", f"{place}: {cause_of(error)}", fix)
     middle = statistics.median(taken)
     says = f"a write is on the disk after {1000 * middle:.1f} ms"
     if middle > SLOW_SYNC_SECONDS:
@@ -162,6 +163,7 @@ def _devices() -> Finding:
     try:
         done = subprocess.run(words, capture_output=True, text=True, timeout=20.0, check=True)
     except (OSError, subprocess.SubprocessError) as error:
-        return problem("devices", f"nvidia-smi fails: {error}", "reload or reinstall the driver")
+        what = f"nvidia-smi fails: {cause_of(error)}"
+        return problem("devices", what, "reload or reinstall the driver")
     found = done.stdout.strip().splitlines()
     return ok("devices", f"{len(found)}: {'; '.join(dict.fromkeys(found))}")

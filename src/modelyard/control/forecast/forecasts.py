@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from modelyard.control.deciding import Scheduler
 from modelyard.control.forecast.present import Newcomer, Present, take_present
 from modelyard.control.forecast.replay import Prediction, Replays
 from modelyard.control.leading import Leading, NotNow
+from modelyard.control.lifecycle.job import Job
 from modelyard.control.lifecycle.machine import Lifecycle
 
 #: A forecast is not asked twice within this time, and not kept for longer than that, news or not.
@@ -62,8 +63,14 @@ class Outlook:
 class Forecasts:
     """The forecasts of one server, which knows something only while it leads."""
 
-    def __init__(self, leading: Leading, scheduler: Callable[[], Scheduler | None]) -> None:
-        self._leading, self._scheduler = leading, scheduler
+    def __init__(
+        self,
+        leading: Leading,
+        scheduler: Callable[[], Scheduler | None],
+        succeeded: Callable[[], Sequence[Job]],
+    ) -> None:
+        """`succeeded` gives jobs that have, of which lengths are learnt."""
+        self._leading, self._scheduler, self._succeeded = leading, scheduler, succeeded
         self._lock = threading.Lock()
         self._kept: Forecast | None = None
         self._asked = self._made = self._rests_until = -1e9
@@ -118,7 +125,9 @@ class Forecasts:
             scheduler = self._scheduler()
             if scheduler is None:
                 return None
-            return take_present(scheduler, lifecycle, now, newcomer=newcomer)
+            return take_present(
+                scheduler, lifecycle, now, succeeded=self._succeeded(), newcomer=newcomer
+            )
 
         present = self._leading.consult(read, at_length=True).result(timeout=PRESENT_SECONDS)
         if present is None:

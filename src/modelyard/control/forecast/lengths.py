@@ -4,7 +4,8 @@ What is doubted is a factor on the time left; its logarithm is normal. Four sour
 
 - its own steps were timed, and it says how many it does;
 - the planner foresaw its steps, or its owner said how long it takes;
-- jobs of its kind have ended here: as long as they took;
+- jobs of its kind have ended well here: as long as they took. Those that failed or were cancelled
+  say nothing, for nobody knows how long they would have taken;
 - nothing: a job goes on for as long again as it has run. Of such a job the chance to last another
   x seconds after t is t / (t + x), which is what is known of the ages of things of unknown age
   (J. R. Gott, Nature 363, 1993).
@@ -15,9 +16,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from statistics import NormalDist, fmean, pstdev
 
+from modelyard.control.forecast.basis import Basis
 from modelyard.control.knowledge import LiveKnowledge
 from modelyard.schedule.forecast import UNKNOWN_SECONDS
 
@@ -29,25 +30,8 @@ MEASURED_SPREAD, PLANNED_SPREAD, SAID_SPREAD = 0.08, 0.15, 0.5
 ALIKE_SPREAD = 0.2
 #: Of a job of which nobody knows anything: four of five lie between a seventh and seven times.
 UNKNOWN_SPREAD = 1.5
-#: Shorter ones did not do what they were to do.
-SHORTEST_SECONDS = 0.5
 
 _NORMAL = NormalDist()
-
-
-class Basis(StrEnum):
-    """On what it rests how long a job takes."""
-
-    #: its own steps were timed
-    MEASURED = "measured"
-    #: the planner foresaw its steps
-    PLANNED = "planned"
-    #: its owner said so
-    SAID = "said"
-    #: jobs like it have ended
-    ALIKE = "alike"
-    #: nobody knows
-    UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +59,7 @@ def length(known: LiveKnowledge, goodput: float, alike: Sequence[float]) -> Leng
     """What is left of a job.
 
     `goodput` is its speed at its smallest size, by which work becomes time; `alike` has seconds
-    that jobs like it took at theirs.
+    that jobs like it took at theirs until they had succeeded.
     """
     estimate = known.estimate
     if estimate.curve and goodput > 0.0 and estimate.steps is not None:
@@ -87,7 +71,7 @@ def length(known: LiveKnowledge, goodput: float, alike: Sequence[float]) -> Leng
     ran = known.run_seconds
     if estimate.seconds is not None and estimate.seconds > ran:
         return Length(estimate.seconds - ran, Basis.SAID, SAID_SPREAD)
-    longer = [seconds for seconds in alike if seconds > max(ran, SHORTEST_SECONDS)]
+    longer = [seconds for seconds in alike if seconds > ran]
     if longer:
         return _as_those(longer, ran)
     if ran > 0.0:

@@ -4,9 +4,9 @@ and played on elsewhere.
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from modelyard.control.lifecycle.states import State
 from modelyard.schedule.explain import Ordered
 from modelyard.schedule.finished import FinishedLog
 from modelyard.schedule.jobs import IntArray, JobCard
-from modelyard.schedule.reference import reference_goodput
+from modelyard.schedule.reference import reference_goodput, seconds_done
 from modelyard.schedule.view import Policy, TenantView, View
 from modelyard.spec.allocation import Allocation
 from modelyard.spec.cluster import Cluster
@@ -76,13 +76,17 @@ def take_present(
     lifecycle: Lifecycle,
     now: float,
     *,
+    succeeded: Iterable[Job] = (),
     newcomer: Newcomer | None = None,
     most: int = MOST_WAITING,
 ) -> Present:
-    """The present of a scheduler's yard, with a newcomer as its last job; nothing is changed."""
+    """The present of a scheduler's yard, with a newcomer as its last job; nothing is changed.
+
+    Lengths are learnt from those who `succeeded`.
+    """
     view = scheduler.view(lifecycle, now)
     waiting = _in_order(view, scheduler.policy)
-    alike = _alike(view)
+    alike = _alike(scheduler, succeeded)
     taken = [job for job in lifecycle.active.values() if job.state.placed]
     taken += [lifecycle.jobs[name] for name in waiting[:most]]
     candidates = [_candidate(scheduler, job, now, alike) for job in taken]
@@ -151,13 +155,22 @@ def _in_order(view: View, policy: Policy) -> list[str]:
     return [jobs.card(at).id for at in line[~jobs.running[line]].tolist()]
 
 
-def _alike(view: View) -> dict[int, list[float]]:
-    """Seconds that jobs took which have ended, by their family."""
+def _alike(scheduler: Scheduler, succeeded: Iterable[Job]) -> dict[int, list[float]]:
+    """Seconds that jobs took at their smallest size, by their family.
+
+    By their last records: the scheduler itself may not have looked at a short one more than once.
+    """
+    book = scheduler.book
     found: dict[int, list[float]] = defaultdict(list)
-    ended = zip(view.finished.family.tolist(), view.finished.seconds.tolist(), strict=True)
-    for family, seconds in ended:
-        if 0.0 < seconds < math.inf:
-            found[family].append(seconds)
+    for job in succeeded:
+        row = book.row_of.get(job.id)
+        known = None if row is None else book.knowledge[row]
+        if row is None or not isinstance(known, LiveKnowledge):
+            continue
+        whole = replace(known, steps=job.steps, run_seconds=job.run_seconds)
+        seconds = seconds_done(scheduler.cluster, book.cards[row], whole)
+        if seconds > 0.0:
+            found[int(book.family[row])].append(seconds)
     return found
 
 

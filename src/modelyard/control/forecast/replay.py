@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from modelyard.control.costs import COMMAND_START_SECONDS, TRAINING_START_SECONDS
-from modelyard.control.forecast.lengths import Basis
+from modelyard.control.forecast.basis import Basis
 from modelyard.control.forecast.playing import LiveWork
 from modelyard.control.forecast.present import Candidate, Present
 from modelyard.control.lifecycle.states import State

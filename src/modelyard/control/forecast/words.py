@@ -5,20 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from modelyard.control.forecast.basis import IN_WORDS, Basis
 from modelyard.units import counted, format_duration
 
 #: A start within this time is called now: the next decision brings it.
 NOW_SECONDS = 2.0
 #: Of those who are delayed, so many are named.
 NAMES_SHOWN = 3
-
-#: On what it rests how long a job takes, for people.
-BASES: Mapping[str, str] = {
-    "measured": "by its own steps",
-    "planned": "as the planner foresees",
-    "said": "as its file says",
-    "alike": "as jobs like it took",
-}
 
 
 def plan_lines(found: Mapping[str, Any]) -> Iterator[str]:
@@ -81,11 +74,11 @@ def _start(found: Mapping[str, Any]) -> str:
 
 
 def _end(found: Mapping[str, Any]) -> str:
-    if found["basis"] == "unknown":
-        return "nobody can say: its file has no 'duration', and none like it has ended here"
+    if found["basis"] == Basis.UNKNOWN:
+        return "nobody can say: its file has no 'duration', and none like it has succeeded here"
     if found["end"] is None:
         return "nobody can say when"
-    return f"{moment_words(found['end'], found['at'])}, {BASES[found['basis']]}"
+    return f"{moment_words(found['end'], found['at'])}, {IN_WORDS[found['basis']]}"
 
 
 def _delays(found: Mapping[str, Any]) -> str:

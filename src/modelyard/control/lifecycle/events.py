@@ -144,6 +144,14 @@ class Relieved:
 
 
 @dataclass(frozen=True, slots=True)
+class Halted:
+    """Somebody takes the yard down: whatever has devices stops, and waits until it is up again."""
+
+    at: float
+    who: str
+
+
+@dataclass(frozen=True, slots=True)
 class Noted:
     """Something about the yard itself that people should find in its log."""
 
@@ -165,5 +173,6 @@ Event = (
     | DeviceTurned
     | ProbeOver
     | Relieved
+    | Halted
     | Noted
 )

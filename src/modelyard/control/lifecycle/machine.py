@@ -16,6 +16,7 @@ from modelyard.control.lifecycle.events import (
     Decided,
     DeviceTurned,
     Event,
+    Halted,
     NodeSeen,
     NodeTurned,
     Noted,
@@ -423,6 +424,12 @@ class Lifecycle:
     # The yard itself.
 
     @handle.register
+    def _(self, event: Halted) -> Outcome:
+        what = f"stopped: {event.who} takes the yard down"
+        placed = [job for job in self.active.values() if job.state.placed]
+        return _joined(_stopped(job, event.at, _LATER[Reason.YARD_DOWN], what) for job in placed)
+
+    @handle.register
     def _(self, event: Noted) -> Outcome:
         return Outcome(entries=(Entry(at=event.at, what=event.what),))
 
@@ -457,6 +464,7 @@ _LATER: Mapping[Reason, Ending] = {
         Reason.MOVED,
         Reason.NODE_LOST,
         Reason.NODE_DRAINED,
+        Reason.YARD_DOWN,
         Reason.DEVICE_FAILED,
     )
 }

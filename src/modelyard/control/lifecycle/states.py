@@ -66,6 +66,8 @@ class Reason(StrEnum):
     NODE_LOST = "node-lost"
     #: its node was taken out of service by somebody
     NODE_DRAINED = "node-drained"
+    #: the yard was taken down while it had devices; it goes on when the yard is up again
+    YARD_DOWN = "yard-down"
     #: a device of it failed, or is suspected to have
     DEVICE_FAILED = "device-failed"
     #: one of its tasks was killed from outside

@@ -8,13 +8,25 @@ from dataclasses import asdict, dataclass
 from functools import lru_cache
 from typing import Any
 
-from sqlalchemy import Connection, Engine, Row, Select, Table, func, select
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Engine,
+    Row,
+    Select,
+    Table,
+    UnaryExpression,
+    case,
+    func,
+    or_,
+    select,
+)
 from sqlalchemy.dialects import postgresql, sqlite
 
 from modelyard.control.lifecycle.job import Held, Job
 from modelyard.control.lifecycle.machine import Entry, Lifecycle, Outcome
 from modelyard.control.lifecycle.states import OVER, Reason, State
-from modelyard.control.listing import Listing, Order
+from modelyard.control.listing import LIVELINESS, Listing, Order
 from modelyard.control.store.callers import Callers, Note
 from modelyard.control.store.lease import hold
 from modelyard.control.store.records import job_of, job_text, node_of, node_text
@@ -113,20 +125,23 @@ class Store:
         return [kept_of(row) for row in self._read(asked)]
 
     def page(self, asked: Listing) -> list[Kept]:
-        """Jobs that somebody asked for, without what people wrote."""
-        found = select(jobs.c.record, jobs.c.ended)
-        if asked.states:
-            found = found.where(jobs.c.state.in_(sorted(asked.states)))
-        elif not asked.over:
-            found = found.where(jobs.c.ended.is_(None))
-        if asked.tenant is not None:
-            found = found.where(jobs.c.tenant == asked.tenant)
-        if asked.owner:
-            found = found.where(jobs.c.owner == asked.owner)
-        if asked.search:
-            found = found.where(jobs.c.name.icontains(asked.search, autoescape=True))
-        found = found.order_by(*_ORDERS[asked.order]).limit(asked.most).offset(asked.skip)
-        return [Kept(job_of(record), "", ended) for record, ended in self._read(found)]
+        """Jobs that somebody asked for."""
+        line = _order(asked)
+        # Records are long: they are read only of those jobs that are shown.
+        shown = select(jobs.c.id).where(*_conditions(asked)).order_by(*line)
+        names = shown.limit(asked.most).offset(asked.skip)
+        found = select(jobs).where(jobs.c.id.in_(names)).order_by(*line)
+        return [kept_of(row) for row in self._read(found)]
+
+    def total(self, asked: Listing) -> int:
+        """How many jobs there are on all pages."""
+        counted = select(func.count()).select_from(jobs).where(*_conditions(asked))
+        return int(self._read(counted)[0][0])
+
+    def tenants(self) -> list[str]:
+        """Tenants that have ever had jobs."""
+        found = self._read(select(jobs.c.tenant).distinct().order_by(jobs.c.tenant))
+        return [tenant for (tenant,) in found]
 
     def counts(self, *, tenant: str | None = None) -> dict[State, int]:
         """How many jobs are in each state."""
@@ -182,11 +197,35 @@ class Store:
             return connection.execute(asked).all()
 
 
-_ORDERS = {
-    Order.NEWEST: (jobs.c.submitted.desc(), jobs.c.id.desc()),
-    Order.OLDEST: (jobs.c.submitted, jobs.c.id),
-    Order.NAME: (jobs.c.name, jobs.c.submitted, jobs.c.id),
-}
+def _conditions(asked: Listing) -> list[ColumnElement[bool]]:
+    """The same jobs that `Listing.picks_out` and the board find."""
+    found: list[ColumnElement[bool]] = []
+    if asked.states:
+        found.append(jobs.c.state.in_(sorted(asked.states)))
+    elif not asked.over:
+        found.append(jobs.c.ended.is_(None))
+    if asked.tenant is not None:
+        found.append(jobs.c.tenant == asked.tenant)
+    if asked.owner:
+        found.append(jobs.c.owner == asked.owner)
+    for word in asked.search.split():
+        columns = (jobs.c.name, jobs.c.owner, jobs.c.tenant)
+        meant = [column.icontains(word, autoescape=True) for column in columns]
+        found.append(or_(jobs.c.id.startswith(word, autoescape=True), *meant))
+    return found
+
+
+def _order(asked: Listing) -> Sequence[UnaryExpression[Any]]:
+    newest = (jobs.c.submitted.desc(), jobs.c.id.desc())
+    if asked.order is Order.SUBMITTED:
+        return newest if asked.falls else (jobs.c.submitted.asc(), jobs.c.id.asc())
+    column: ColumnElement[Any] = (
+        case(LIVELINESS, value=jobs.c.state, else_=0)
+        if asked.order is Order.LIVELY
+        else jobs.c[asked.order]
+    )
+    first = column.desc() if asked.falls else column.asc()
+    return (first.nulls_last(), *newest)
 
 
 def _row(job: Job, spec: str) -> dict[str, object]:

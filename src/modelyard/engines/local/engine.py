@@ -29,7 +29,7 @@ from modelyard.engines.local.keeper import facts
 from modelyard.engines.local.keeper.order import Order
 from modelyard.engines.local.retention import Logs
 from modelyard.engines.local.terms import FORGOTTEN, IDENTITY, TASKS, Terms
-from modelyard.errors import InputError
+from modelyard.errors import InputError, cause_of
 
 #: how often forgetting looks at the logs of all that was forgotten
 TIDY_SECONDS = 60.0
@@ -236,6 +236,6 @@ def _plain_words() -> Iterator[None]:
         yield
     except OSError as error:
         raise Unavailable(
-            f"the state of tasks cannot be read or changed: {error.strerror}",
+            f"the state of tasks cannot be read or changed: {cause_of(error)}",
             where=os.fsdecode(error.filename) if error.filename else "",
         ) from error

@@ -13,6 +13,7 @@ import modelyard
 from modelyard.engines.interface import CannotStart, Limits, Superseded, Task, Unavailable
 from modelyard.engines.local.keeper.groups import LIMIT_OF
 from modelyard.engines.local.keeper.order import ALREADY, STARTED, SUPERSEDED, Order
+from modelyard.errors import cause_of
 
 #: starting takes milliseconds; a machine that needs longer than this is in trouble
 MOST_SECONDS = 30.0
@@ -78,7 +79,8 @@ def launch(order: Order) -> None:
     try:
         answer = _ask(order)
     except (OSError, subprocess.SubprocessError) as error:
-        raise Unavailable(f"no process could be started: {error}", where=order.key) from error
+        what = f"no process could be started: {cause_of(error)}"
+        raise Unavailable(what, where=order.key) from error
     word, _, reason = answer.partition(" ")
     if word in (STARTED, ALREADY):
         return

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from modelyard.engines.interface import Superseded, Unavailable
-from modelyard.errors import InputError
+from modelyard.errors import InputError, cause_of
 
 TASKS = "tasks"
 #: where folders of tasks are made before they are claimed
@@ -48,7 +48,7 @@ class Terms:
                 _create(folder, self._state)
         except OSError as error:
             raise InputError(
-                f"'{folder}' cannot hold the state of tasks: {error.strerror}",
+                f"'{folder}' cannot hold the state of tasks: {cause_of(error)}",
                 fix="choose a folder on a local disk that this user may write to",
             ) from error
 

@@ -12,7 +12,7 @@ import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
-from modelyard.errors import InputError, Problem
+from modelyard.errors import InputError, Problem, cause_of
 
 GZIP_MAGIC = b"\x1f\x8b"
 UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
@@ -78,7 +78,7 @@ def _bytes(path: Path) -> bytes:
         fix = "name one file inside it"
         raise unreadable(path, "this is a folder, not a file", fix) from None
     except OSError as error:
-        what = f"the file cannot be read: {error.strerror or error}"
+        what = f"the file cannot be read: {cause_of(error)}"
         raise unreadable(path, what, "check its permissions and the disk") from None
     return _bounded(path, data)
 

@@ -24,7 +24,7 @@ import msgspec
 import numpy as np
 import torch
 
-from modelyard.errors import InputError
+from modelyard.errors import InputError, cause_of
 from modelyard.train.asynchronous.memory import Memory, shapes_of
 from modelyard.train.asynchronous.pace import Pace
 from modelyard.train.asynchronous.wire import Line, reach, receive, receive_counted, send
@@ -240,7 +240,7 @@ class AsynchronousRun:
             except (OSError, EOFError) as error:
                 if time.monotonic() > until:
                     host, port = self.settings.address
-                    what = f"no server at {host}:{port}: {error}"
+                    what = f"no server at {host}:{port}: {cause_of(error)}"
                     raise NoConductor(what, fix="start the job again: it goes on") from error
                 time.sleep(pause)
                 pause = min(2.0 * pause, longest)

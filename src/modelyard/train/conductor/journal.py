@@ -18,7 +18,7 @@ from typing import Self
 
 import msgspec
 
-from modelyard.errors import InputError
+from modelyard.errors import InputError, cause_of
 from modelyard.train.conductor.events import (
     Arrived,
     Began,
@@ -115,7 +115,7 @@ class Journal:
         try:
             self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
         except OSError as error:
-            what = f"the journal '{path}' cannot be written: {error.strerror}"
+            what = f"the journal '{path}' cannot be written: {cause_of(error)}"
             raise InputError(what, fix="choose another folder") from error
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)

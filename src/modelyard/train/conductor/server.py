@@ -19,7 +19,7 @@ from pathlib import Path
 
 import msgspec
 
-from modelyard.errors import InputError
+from modelyard.errors import InputError, cause_of
 from modelyard.train.conductor.events import (
     Arrived,
     Began,
@@ -185,7 +185,7 @@ def read_listening(folder: Path) -> Listening:
     try:
         return msgspec.json.decode(path.read_bytes(), type=Listening)
     except (OSError, msgspec.DecodeError) as error:
-        raise InputError(f"'{path}' cannot be read: {error}") from error
+        raise InputError(f"'{path}' cannot be read: {cause_of(error)}") from error
 
 
 def main(folder: Path) -> int:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from multiprocessing.sharedctypes import Synchronized
 from pathlib import Path
 
-from modelyard.errors import InputError, YardError
+from modelyard.errors import InputError, YardError, cause_of
 from modelyard.train.data.shards import Part, write_part
 from modelyard.train.data.tokenizer import ByteTokenizer, Tokenizer, load_bpe
 from modelyard.units import format_bytes
@@ -69,7 +69,7 @@ def unwritable(folder: Path, error: OSError) -> InputError:
         what = f"no space left on the device ({free} free), or a file larger than is allowed"
         fix = "free some space and run the same command again: what is done is kept"
         return InputError(what, fix=fix, where=str(folder))
-    what = f"cannot be written: {error.strerror or error}"
+    what = f"cannot be written: {cause_of(error)}"
     return InputError(what, fix="check the folder and its permissions", where=str(folder))
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
 
-from modelyard.errors import InputError, Problem, one_of
+from modelyard.errors import InputError, Problem, cause_of, one_of
 
 if TYPE_CHECKING:
     from modelyard.keep.store import Store
@@ -195,7 +195,7 @@ class _FileReader:
 
 
 def _unreadable(name: str, error: OSError) -> InputError:
-    what = f"cannot be read: {error.strerror or error}"
+    what = f"cannot be read: {cause_of(error)}"
     shown = name if len(name) <= 200 else f"{name[:40]}…"
     return InputError(what, fix="check the path and its permissions", where=shown)
 

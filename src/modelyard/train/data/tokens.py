@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from modelyard.errors import InputError, UnknownName
+from modelyard.errors import InputError, UnknownName, cause_of
 from modelyard.train.data.luck import Numbers, Shares
 from modelyard.train.data.tokenizer import FILE, ByteTokenizer, Special, Tokenizer, load_bpe
 
@@ -104,7 +104,8 @@ def read_header(folder: Path) -> Header:
     except FileNotFoundError:
         raise _no_data(folder) from None
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"cannot be read: {error}", fix="check it", where=str(file)) from error
+        what = f"cannot be read: {cause_of(error)}"
+        raise InputError(what, fix="check it", where=str(file)) from error
     try:
         fields = json.loads(text)
         if fields.pop("format", None) != FORMAT:
@@ -257,7 +258,7 @@ def _map(folder: Path, shard: Shard, kind: np.dtype[np.uint16] | np.dtype[np.uin
         # As a plain array: slices of a memmap object take several times as long to make.
         mapped: Stored = np.asarray(np.memmap(path, dtype=kind, mode="r"))
     except (OSError, ValueError) as error:
-        what = f"cannot be read: {error}"
+        what = f"cannot be read: {cause_of(error)}"
         raise InputError(what, fix="prepare the data again", where=str(path)) from error
     if len(mapped) != shard.tokens:
         what = f"this holds {len(mapped):,} tokens instead of {shard.tokens:,}"
