@@ -54,11 +54,7 @@ def work(text: str) -> None:
         Run(settings) as run,
         Snapshots(post.checkpoints, job="recovery", retention=Retention(last=2)) as snapshots,
     ):
-        kept = restore_latest(post.checkpoints)
-        if kept is None:
-            run.train(model, optimizer)
-        else:
-            run.restore(model, optimizer, kept.tree, applied=kept.about.step)
+        run.restore(model, optimizer, restore_latest(post.checkpoints))
         signal.signal(signal.SIGTERM, lambda *_: run.leave())
         for step in run.steps():
             for chosen in step.microbatches():

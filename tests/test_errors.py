@@ -100,6 +100,22 @@ def test_suggest_is_silent_when_nothing_is_near() -> None:
     assert suggest("x", []) is None
 
 
+@pytest.mark.parametrize(
+    ("written", "options", "meant"),
+    [
+        ("gptt", ["gpt-1t", "gpt2", "gpt"], "gpt2"),
+        ("gptt", ["gpt", "gpt2", "gpt-1t"], "gpt"),
+        ("gtp2", ["gpt", "gpt2"], "gpt2"),
+        ("GPT_2", ["gpt-22b", "GPT2"], "GPT2"),
+        ("valid", ["train", "validation"], "validation"),
+    ],
+)
+def test_suggest_prefers_the_name_with_the_fewest_slips(
+    written: str, options: list[str], meant: str
+) -> None:
+    assert suggest(written, options) == meant
+
+
 def test_one_of_reads_as_a_sentence() -> None:
     assert one_of([]) == ""
     assert one_of(["a"]) == "'a'"

@@ -15,7 +15,7 @@ imported here, because every command imports this module before it does anything
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 #: below this likeness a suggestion confuses more often than it helps (difflib's own default)
@@ -105,13 +105,32 @@ class PolicyError(YardError):
     """Decisions that break an invariant: over capacity, half a gang, a job that does not exist."""
 
 
+def problems_in(*calls: Callable[[], object]) -> list[Problem]:
+    """What is wrong with several things, of which each call looks at one."""
+    found: list[Problem] = []
+    for call in calls:
+        try:
+            call()
+        except InputError as error:
+            found.extend(error.problems)
+    return found
+
+
 def suggest(name: str, options: Iterable[str]) -> str | None:
-    """The option nearest to `name`, ignoring case, or None when nothing is near."""
+    """The option that was meant, ignoring case, or None when nothing is near.
+
+    Among those that are alike it is the one with the fewest slips: of a longer name all letters may
+    occur in what was written, and still nobody leaves half of it out. The first of several wins.
+    """
     import difflib  # only ever needed on the way to an error message
 
-    spelling = {option.casefold(): option for option in options}
-    near = difflib.get_close_matches(name.casefold(), spelling, n=1, cutoff=SUGGESTION_CUTOFF)
-    return spelling[near[0]] if near else None
+    written, spelling = name.casefold(), {option.casefold(): option for option in options}
+    most = max(len(spelling), 1)
+    alike = difflib.get_close_matches(written, spelling, n=most, cutoff=SUGGESTION_CUTOFF)
+    if not alike:
+        return None
+    in_order = (one for one in spelling if one in alike)
+    return spelling[min(in_order, key=lambda one: _slips(written, one))]
 
 
 def one_of(options: Iterable[str]) -> str:
@@ -145,6 +164,20 @@ def _name_fix(name: str, options: tuple[str, ...]) -> str:
     if 0 < len(options) <= MOST_NAMES_LISTED:
         return f"use {one_of(options)}"
     return ""
+
+
+def _slips(written: str, meant: str) -> int:
+    """Letters left out, added, exchanged or swapped with a neighbour (Damerau, 1964)."""
+    before: list[int] = []
+    row = list(range(len(meant) + 1))
+    for at, letter in enumerate(written, start=1):
+        last, before, row = before, row, [at]
+        for to, other in enumerate(meant, start=1):
+            fewest = min(before[to] + 1, row[to - 1] + 1, before[to - 1] + (letter != other))
+            if at > 1 and to > 1 and (letter, written[at - 2]) == (meant[to - 2], other):
+                fewest = min(fewest, last[to - 2] + 1)
+            row.append(fewest)
+    return row[-1]
 
 
 def _rebuild_unknown_name(

@@ -19,7 +19,7 @@ from click.testing import CliRunner
 from rich.console import Console
 
 from modelyard.cli.main import yard as command
-from modelyard.cli.top_feed import Pace, Snapshot, Speedometer
+from modelyard.cli.top_feed import Pace, Snapshot
 from modelyard.cli.top_screen import Letters, _granted, screen
 
 from ..control.live import LiveYard, command_job
@@ -96,15 +96,6 @@ def test_letters_stay_with_their_jobs() -> None:
     assert letters.by_job == {"y": "b", "z": "a"}
     letters.follow([str(number) for number in range(100)])
     assert list(letters.by_job.values()).count("+") == 48
-
-
-def test_speed_is_that_of_the_last_minute() -> None:
-    meter = Speedometer()
-    assert meter.saw(0.0, 0) is None
-    assert meter.saw(10.0, 20) == 2.0
-    assert meter.saw(11.0, 20) == 2.0
-    assert meter.saw(200.0, 400) == pytest.approx(2.0)
-    assert meter.saw(201.0, 10) is None
 
 
 @pytest.fixture(scope="module")

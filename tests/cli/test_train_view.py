@@ -16,7 +16,7 @@ pytest.importorskip("msgspec", reason="training needs msgspec: install the extra
 from msgspec import structs
 from rich.console import Console
 
-from modelyard.cli.train_display import SECONDS_BETWEEN_LINES, Lines
+from modelyard.cli.train_display import SECONDS_BETWEEN_LINES, Lines, report
 from modelyard.cli.train_events import EventLines
 from modelyard.cli.train_screen import picture
 from modelyard.cli.train_view import SPARKS, Means, spark_line, view_of
@@ -58,6 +58,13 @@ def test_a_view_has_speed_use_and_time_left() -> None:
     assert checkpoint_words(view, now=1029.0) == "step 20, 10s old"
 
 
+def test_the_first_steps_do_not_make_the_rest_look_long() -> None:
+    slow_start = [structs.replace(entry, at=entry.at - 9.0) for entry in commits(1)]
+    view = view_of([*slow_start, *commits(4)[1:]], steps=100)
+    assert (view.step_seconds, view.left_seconds) == (1.0, 96.0)
+    assert view.tokens_per_second == pytest.approx(80.0)
+
+
 def test_the_pause_between_two_starts_is_no_training() -> None:
     before, after = commits(30), commits(34)[30:]
     later = [structs.replace(entry, at=entry.at + 5_000.0) for entry in after]
@@ -78,12 +85,35 @@ def test_a_checkpoint_of_steps_that_were_taken_back_is_none() -> None:
 
 
 def test_who_is_slow_is_named() -> None:
-    slow = commits(10, {"worker-0": 0.2, "worker-7": 0.9})
-    assert "worker-7 slow" in summary_words(view_of(slow, steps=10))
-    shown = drawn(view_of(slow, steps=10, workers=["worker-0", "worker-7", "worker-9"]))
+    slow = commits(20, {"worker-0": 0.2, "worker-7": 0.9})
+    assert "2 workers · worker-7 slow" in summary_words(view_of(slow, steps=40))
+    shown = drawn(view_of(slow, steps=40, workers=["worker-0", "worker-7", "worker-9"]))
     assert "worker-7  0.90 s a step" in shown
     assert "slow: the others take 0.20 s" in shown
     assert "worker-9  takes no part yet" in shown
+
+
+def test_who_was_slow_stays_so_until_it_keeps_up() -> None:
+    slow = commits(20, {"worker-0": 0.2, "worker-7": 0.9})
+    half = [*slow[:10], *commits(20)[10:]]
+    members = ("worker-0", "worker-7")
+    half = [structs.replace(entry, members=members) for entry in half]
+    assert view_of(half, steps=40).slow == frozenset()
+    assert view_of(half, steps=40, slow=["worker-7"]).slow == {"worker-7"}
+
+
+def test_members_of_several_processes_say_so() -> None:
+    view = view_of(commits(5), steps=10, processes=4)
+    assert "2 workers × 4 processes" in summary_words(view)
+    assert "each is 4 processes" in drawn(view)
+    assert "processes" not in drawn(view_of(commits(5), steps=10))
+    generation = GenerationLine(3, ("a",), "workers have come", 2000.0)
+    words = line_words(generation, processes=4)
+    assert words == "1 member × 4 processes from now on: workers have come"
+    file = io.StringIO()
+    EventLines(file, since=0.0, processes=4).hear(generation)
+    assert json.loads(file.getvalue())["processes_per_member"] == 4
+    assert report(commits(5), batch=8, processes=4)["processes_per_member"] == 4
 
 
 def drawn(view: object, events: tuple[tuple[float, str], ...] = ()) -> str:

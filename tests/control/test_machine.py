@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from modelyard.control.api.shapes import job_shape
 from modelyard.control.lifecycle.events import (
     Decided,
     DeviceTurned,
@@ -245,6 +246,19 @@ def test_a_yard_that_is_taken_down_lets_jobs_wait_and_leaves_alone_what_people_w
     story.happen(Halted(5.0, "ann"))
     story.over("worker-0", signal=15)
     assert story.standing == (State.PAUSED, Reason.PAUSED)
+
+
+def test_the_speed_of_a_job_is_told_while_it_runs() -> None:
+    story = Story(Form.ELASTIC)
+    story.decided((("a", 2),))
+    assert job_shape(story.job, 1.0)["step_seconds"] is None
+    story.happen(Progressed(2.0, "j", 5, 0.25))
+    assert job_shape(story.job, 2.0)["step_seconds"] == 0.25
+    story.happen(Wished(3.0, "j", Wish.CANCEL, "ann"))
+    for _, slot in list(story.job.tasks()):
+        story.over(slot.role, code=0)
+    assert story.job.state.over
+    assert job_shape(story.job, 4.0)["step_seconds"] is None
 
 
 def test_pause_cancel_and_resume_wherever_the_job_is() -> None:

@@ -102,6 +102,8 @@ def test_an_unknown_name_gets_the_nearest_one_and_the_other_ways() -> None:
     with pytest.raises(InputError, match=r"did you mean 'llama3-8b'\?.*config.json") as caught:
         zoo_model("lama3-8b")
     assert "--layers" in str(caught.value)
+    with pytest.raises(InputError, match="did you mean 'gpt2'"):
+        zoo_model("gptt")
     with pytest.raises(InputError, match="yard models"):
         zoo_model("§§§")
 

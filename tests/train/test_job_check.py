@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import combinations
 from pathlib import Path
 
 import pytest
@@ -54,10 +55,14 @@ def test_mistakes_of_every_sort_come_at_once(tmp_path: Path) -> None:
     assert "argument" not in str(lines)
 
 
-def test_data_that_is_there_says_more(tmp_path: Path) -> None:
-    (tmp_path / "a.txt").write_text("some text " * 400)
+def prepared_data(folder: Path) -> None:
+    (folder / "a.txt").write_text("some text " * 400)
     wanted = Settings(validation=0.0)
-    prepare([str(tmp_path / "a.txt")], tmp_path / "data", wanted, workers=1, watch=lambda *_: None)
+    prepare([str(folder / "a.txt")], folder / "data", wanted, workers=1, watch=lambda *_: None)
+
+
+def test_data_that_is_there_says_more(tmp_path: Path) -> None:
+    prepared_data(tmp_path)
     path = tmp_path / "job.yaml"
     path.write_text(
         "name: a\ndevices: 1\nmodel: gpt\nbatch: 4\nsteps: 5\n"
@@ -68,6 +73,78 @@ def test_data_that_is_there_says_more(tmp_path: Path) -> None:
     assert set(lines) == {8, 9}
     assert "longer than the model's 32 positions" in lines[8]
     assert "no part for validation" in lines[9]
+
+
+#: lines of a job as they should be, and with a mistake
+LINES = (
+    ("name: a", "name: A B"),
+    ("devices: 4", "devices: many"),
+    ("model: gpt", "model: gptt"),
+    ("batch: 8", "batch: 2"),
+    ("steps: 5", "steps: lots"),
+    ("train:", "train:"),
+    ("  data: data", "  data: [{folder: data}, {folder: nowhere}]"),
+    ("  sequence: 32", "  sequence: 64"),
+    (
+        "  model_options: {layers: 2, hidden: 32, heads: 4, longest: 32}",
+        "  model_options: {layrs: 2, hidden: 32, heads: 4, longest: 32}",
+    ),
+    ("  aggregate: {name: all-reduce}", "  aggregate: {name: all-reduced}"),
+    ("  optimizer: {name: adamw}", "  optimizer: {name: adamm}"),
+    ("  parallel: {tensor: 2}", "  parallel: {tensor: 3}"),
+    ("  precision: bf16", "  precision: fp61"),
+    ("  validate: {share: 0.1}", "  validate: {data: elsewhere}"),
+    ("  seed: 3", "  seeed: 3"),
+)
+WRONG_LINES = [number for number, (good, bad) in enumerate(LINES, start=1) if good != bad]
+#: Nobody knows how many positions an unknown model has.
+MODEL, SEQUENCE = 3, 8
+
+
+def test_every_set_of_mistakes_is_told_in_one_round(tmp_path: Path) -> None:
+    prepared_data(tmp_path)
+    path = tmp_path / "job.yaml"
+    sets = [set[int](), set(WRONG_LINES), *({one} for one in WRONG_LINES)]
+    sets += [{one, other} for one, other in combinations(WRONG_LINES, 2)]
+    for wrong in sets:
+        chosen = (pair[number in wrong] for number, pair in enumerate(LINES, start=1))
+        path.write_text("\n".join(chosen) + "\n")
+        if not wrong:
+            check_file(path, workers=lambda _: 4)
+            continue
+        expected = wrong - {SEQUENCE} if MODEL in wrong else wrong
+        assert set(told(path, 4)) == expected, path.read_text()
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ("{layrs: 2, hidden: 32, heads: 5, longest: 32}", ("'layrs'", "heads")),
+        ("{layers: 2, hidden: 32, heads: 5, dropout: 2.0}", ("heads", "'dropout'")),
+        ("{layers: 2, hidden: 32, heads: 3, drpout: 0.1}", ("heads", "'drpout'")),
+    ],
+)
+def test_all_mistakes_of_model_options_come_at_once(
+    tmp_path: Path, options: str, said: tuple[str, ...]
+) -> None:
+    path = tmp_path / "job.yaml"
+    path.write_text(
+        "name: a\ndevices: 1\nmodel: gpt\nbatch: 4\nsteps: 5\n"
+        f"train:\n  data: nowhere\n  model_options: {options}\n"
+    )
+    with pytest.raises(InputError) as caught:
+        check_file(path, workers=lambda _: 1)
+    for words in (*said, "no such folder"):
+        assert words in str(caught.value)
+
+
+def test_what_is_not_written_is_told_beside_the_rest(tmp_path: Path) -> None:
+    path = tmp_path / "job.yaml"
+    path.write_text("devices: 1\nmodel: bert\ntrain:\n  data: nowhere\n")
+    with pytest.raises(InputError) as caught:
+        check_file(path, workers=lambda _: 1)
+    for words in ("'name' is missing", "'steps'", "'batch'", "no such folder", "'longest'"):
+        assert words in str(caught.value)
 
 
 def test_submit_tells_them_before_it_asks_the_yard(

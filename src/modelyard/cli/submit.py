@@ -86,11 +86,11 @@ def _check(job_file: Path) -> None:
     """Mistakes of a training job, where training is installed; the yard finds all others."""
     from importlib.util import find_spec
 
-    from modelyard.spec.job import JobSpec
+    from modelyard.spec.job import STAND_INS, JobSpec
     from modelyard.spec.salvage import salvaged
     from modelyard.spec.source import read_document
 
-    job, _ = salvaged(read_document(job_file), JobSpec)
+    job, _ = salvaged(read_document(job_file), JobSpec, stand_ins=STAND_INS)
     trains = job is not None and job.command is None and job.train is not None
     if trains and find_spec("torch") is not None and find_spec("msgspec") is not None:
         from modelyard.train.job_check import check_file

@@ -19,8 +19,6 @@ SLOW_SECONDS, LOOK_SECONDS, SHORTEST_SECONDS = 5.0, 1.0, 0.3
 #: of the log, and of the queue, that is asked for; screens are not larger
 MOST_EVENTS, MOST_ASKED_WHY = 60, 5
 MOST_JOBS = 500
-#: over which a job's speed is measured
-SPEED_SECONDS = 60.0
 PLACED = ("starting", "running", "stopping")
 
 Found = Mapping[str, Any]
@@ -56,24 +54,6 @@ class Snapshot:
     trouble: str = ""
 
 
-@dataclass(slots=True)
-class Speedometer:
-    """Steps a second of one job, from what it reported lately."""
-
-    seen: deque[tuple[float, int]] = field(default_factory=deque)
-
-    def saw(self, at: float, steps: int) -> float | None:
-        """The speed now that so many steps are done."""
-        if self.seen and steps < self.seen[-1][1]:  # rolled back
-            self.seen.clear()
-        if not self.seen or steps > self.seen[-1][1]:
-            self.seen.append((at, steps))
-        while len(self.seen) > 2 and self.seen[0][0] < at - SPEED_SECONDS:
-            self.seen.popleft()
-        (first, before), (last, after) = self.seen[0], self.seen[-1]
-        return (after - before) / (last - first) if last > first and after > before else None
-
-
 def _reason(said: Found) -> str:
     """Of a sentence that names the job and its wait, what the screen does not show anyway."""
     before, _, why = str(said["sentence"]).partition(": ")
@@ -86,7 +66,6 @@ class Feed:
     def __init__(self, client: Client) -> None:
         self._client = client
         self._wake, self._stop = threading.Event(), threading.Event()
-        self._speeds: dict[str, Speedometer] = {}
         self._written: dict[str, Found] = {}
         self._events: deque[Found] = deque(maxlen=MOST_EVENTS)
         self._tenants: tuple[Found, ...] = ()
@@ -122,22 +101,22 @@ class Feed:
             nodes=tuple(nodes),
             running=running,
             waiting=waiting,
-            paces={job["id"]: self._pace(job, now) for job in running},
+            paces={job["id"]: self._pace(job) for job in running},
             whys=dict(self._whys),
             tenants=self._tenants,
             events=tuple(self._events),
         )
 
-    def _pace(self, job: Found, now: float) -> Pace:
+    def _pace(self, job: Found) -> Pace:
         name = job["id"]
         if name not in self._written:  # what was foreseen never changes
             self._written[name] = self._client.job(name)["estimate"]
         foreseen = self._written[name]
         whole, seconds = foreseen.get("steps"), foreseen.get("seconds")
         if whole:
-            speed = self._speeds.setdefault(name, Speedometer()).saw(now, job["steps"])
-            left = (whole - job["steps"]) / speed if speed else None
-            return Pace(min(job["steps"] / whole, 1.0), whole, speed, left)
+            took, done = job["step_seconds"], job["steps"]
+            left = max(whole - done, 0.0) * took if took else None
+            return Pace(min(done / whole, 1.0), whole, 1.0 / took if took else None, left)
         if seconds:
             ran = job["run_seconds"]
             return Pace(min(ran / seconds, 1.0), None, None, max(seconds - ran, 0.0))

@@ -93,6 +93,7 @@ def train(
             steps=job.steps or 0,
             means=means,
             checkpoints=_checkpoints(job, folder),
+            processes=job.places,
         )
         try:
             watch.to_the_end()
@@ -109,6 +110,7 @@ def train(
             batch=job.batch,
             validated=supervisor.validated(),
             utilisation=view.utilisation,
+            processes=job.places,
         )
         print_json(found)
     elif output == "table":
@@ -132,16 +134,17 @@ def _listeners(
     """Everyone who wants to know what happens."""
     found: list[Listener] = []
     if output == "table":
-        found.append(stack.enter_context(display(job.name, job.steps or 0)))
+        shown = display(job.name, job.steps or 0, processes=job.places)
+        found.append(stack.enter_context(shown))
     if output == "jsonl":
-        found.append(EventLines(sys.stdout))
+        found.append(EventLines(sys.stdout, processes=job.places))
     if events is not None:
         try:
             file = stack.enter_context(events.open("a", encoding="utf-8"))
         except OSError as error:
             what = f"'{events}' cannot be written: {cause_of(error)}"
             raise InputError(what, fix="name another file") from error
-        found.append(EventLines(file))
+        found.append(EventLines(file, processes=job.places))
     if job.train is not None and job.train.tensorboard:
         place = folder / "tensorboard"
         try:
@@ -172,15 +175,9 @@ def _checkpoints(job: JobSpec, folder: Path) -> str:
     return named or str((folder / "checkpoints").resolve())
 
 
-def _places(job: JobSpec) -> int:
-    """Processes of one replica."""
-    return job.train.parallel.places if job.train is not None else 1
-
-
 def _usual_workers(job: JobSpec) -> int:
     """As many whole replicas as there are devices for, but at least one."""
-    places = _places(job)
-    return max(min(job.devices.max, os.cpu_count() or 1) // places, 1) * places
+    return max(min(job.devices.max, os.cpu_count() or 1) // job.places, 1) * job.places
 
 
 def _supervisor(

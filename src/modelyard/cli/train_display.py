@@ -22,26 +22,27 @@ if TYPE_CHECKING:
 SECONDS_BETWEEN_LINES = 10.0
 
 
-def display(name: str, steps: int) -> AbstractContextManager[Listener]:
-    """Whatever suits where stderr goes."""
+def display(name: str, steps: int, *, processes: int = 1) -> AbstractContextManager[Listener]:
+    """Whatever suits where stderr goes; each member has so many `processes`."""
     if not sys.stderr.isatty():
-        return nullcontext(Lines())
+        return nullcontext(Lines(processes=processes))
     from modelyard.cli.train_screen import Screen
 
-    return Screen(name, steps)
+    return Screen(name, steps, processes=processes)
 
 
 class Lines:
     """For logs and pipes: what happens, and how the job stands every ten seconds."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, *, processes: int = 1, clock: Callable[[], float] = time.monotonic) -> None:
+        self._processes = processes
         self._clock = clock
         self._since = time.time()
         #: when and after which step a line was last told
         self._told, self._step = clock(), 0
 
     def hear(self, line: Line) -> None:
-        if line.at >= self._since and (words := line_words(line)):
+        if line.at >= self._since and (words := line_words(line, processes=self._processes)):
             click.echo(words, err=True)
 
     def happened(self, happening: Happening) -> None:
@@ -62,6 +63,7 @@ def report(
     batch: int | None,
     validated: Sequence[ValidationLine] = (),
     utilisation: float | None = None,
+    processes: int = 1,
 ) -> dict[str, object]:
     """What `-o json` prints; `batch` is that for which the job was written."""
     import msgspec
@@ -81,6 +83,7 @@ def report(
         "seconds": last.at - first.at,
         "generations": last.generation,
         "members": list(last.members),
+        "processes_per_member": processes,
         "validations": [
             {"step": one.step, "loss": one.loss, "samples": one.samples} for one in validated
         ],

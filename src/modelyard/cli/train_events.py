@@ -15,17 +15,23 @@ if TYPE_CHECKING:
 class EventLines:
     """Written as it happens; what earlier starts of the job told is not repeated."""
 
-    def __init__(self, file: IO[str], *, since: float | None = None) -> None:
+    def __init__(self, file: IO[str], *, since: float | None = None, processes: int = 1) -> None:
+        """Each member has so many `processes`."""
         self._file = file
+        self._processes = processes
         self._since = time.time() if since is None else since
 
     def hear(self, line: Line) -> None:
         """A line of the journal: a step, a change of members, a validation …"""
         import msgspec
 
+        from modelyard.train.conductor.journal import GenerationLine
+
         if line.at >= self._since:
             told = msgspec.to_builtins(line)
             event = told.pop("kind")
+            if isinstance(line, GenerationLine):
+                told["processes_per_member"] = self._processes
             self._write({"at": told.pop("at"), "event": event, **told})
 
     def happened(self, happening: Happening) -> None:

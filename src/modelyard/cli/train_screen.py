@@ -38,8 +38,11 @@ CURVE_WIDTH = 40
 class Screen:
     """The picture, and the last happenings below it."""
 
-    def __init__(self, name: str, steps: int, console: Console | None = None) -> None:
+    def __init__(
+        self, name: str, steps: int, *, processes: int = 1, console: Console | None = None
+    ) -> None:
         self._name = name
+        self._processes = processes
         self._events: deque[tuple[float, str]] = deque(maxlen=EVENTS_SHOWN)
         self._since = time.time()
         console = console or Console(stderr=True)
@@ -59,7 +62,9 @@ class Screen:
         self._live.stop()
 
     def hear(self, line: Line) -> None:
-        if line.at >= self._since and (words := line_words(line)):
+        if line.at < self._since:
+            return
+        if words := line_words(line, processes=self._processes):
             self._events.append((line.at, words))
 
     def happened(self, happening: Happening) -> None:
@@ -82,6 +87,8 @@ def picture(
     table.add_row("speed", Text(speed_words(view)))
     table.add_row("checkpoint", Text(checkpoint_words(view, now)))
     table.add_row("members", _members(view))
+    if view.processes > 1:
+        table.add_row("", Text(f"each is {view.processes:,} processes"))
     shown = list(events)
     if shown:
         table.add_row("", "")
@@ -105,7 +112,11 @@ def _members(view: View) -> RenderableType:
     if not view.members and not view.others:
         return Text("none yet")
     rows: Sequence[tuple[str, str, str]] = [
-        (name, "trains" if pace is None else f"{pace.seconds:.2f} s a step", _slow(pace))
+        (
+            name,
+            "trains" if pace is None else f"{pace.seconds:.2f} s a step",
+            "" if pace is None or name not in view.slow else _slow(pace),
+        )
         for name, pace in view.members
     ]
     rows = [*rows, *((name, "takes no part yet", "") for name in view.others)]
@@ -118,7 +129,5 @@ def _members(view: View) -> RenderableType:
     return table
 
 
-def _slow(pace: Pace | None) -> str:
-    if pace is None or not pace.slow:
-        return ""
+def _slow(pace: Pace) -> str:
     return f"slow: the others take {pace.others:.2f} s"

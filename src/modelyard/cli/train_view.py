@@ -6,6 +6,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from modelyard.speed.rate import usual_seconds
+
 if TYPE_CHECKING:
     from modelyard.train.conductor.journal import CommitLine, ValidationLine
     from modelyard.train.stragglers import Pace
@@ -41,8 +43,12 @@ class View:
     #: model FLOPs utilisation, as a share
     utilisation: float | None = None
     left_seconds: float | None = None
-    #: by rank, with their pace where that can be judged
+    #: by rank, with their pace where that is known
     members: tuple[tuple[str, Pace | None], ...] = ()
+    #: those of them that hold the others up
+    slow: frozenset[str] = frozenset()
+    #: that each member has
+    processes: int = 1
     #: workers that live and take no part
     others: tuple[str, ...] = ()
     #: steps of the newest checkpoint, and when the last of them was committed
@@ -60,23 +66,25 @@ def view_of(
     means: Means | None = None,
     kept_step: int | None = None,
     since: float = 0.0,
+    slow: Collection[str] = (),
+    processes: int = 1,
 ) -> View:
     """How a job stands; `workers` are those that live, and speed is that `since` a moment.
 
-    `members` are those of the last step when they are not given.
+    `members` are those of the last step when they are not given, and each has so many `processes`.
+    Who was `slow` at the last look needs less to be so still.
     """
-    from modelyard.train.stragglers import paces
+    from modelyard.train.stragglers import paces, slow_among, turns
 
     if not committed:
-        return View(steps=steps, others=tuple(workers))
+        return View(steps=steps, others=tuple(workers), processes=processes)
     recent, last = committed[-RECENT_STEPS:], committed[-1]
     losses = [entry.loss for entry in recent if entry.loss is not None]
     # Nobody trained between two starts of a job.
     recent = [entry for entry in recent if entry.at >= since] or [last]
-    span = last.at - recent[0].at
-    seconds = span / (len(recent) - 1) if span > 0.0 else None
-    tokens = sum(entry.tokens for entry in recent[1:])
     present = last.members if members is None else members
+    seconds = usual_seconds([entry.at for entry in recent], turns=turns(last, len(present)))
+    tokens = sum(entry.tokens for entry in recent) / len(recent)
     judged = paces(committed, present)
     kept = kept_step if kept_step and kept_step <= len(committed) else None
     return View(
@@ -86,21 +94,23 @@ def view_of(
         losses=_thinned(committed),
         validation=validated[-1] if validated else None,
         step_seconds=seconds,
-        tokens_per_second=tokens / span if seconds and tokens else None,
-        utilisation=_utilisation(recent, span, means or Means()),
+        tokens_per_second=tokens / seconds if seconds and tokens else None,
+        utilisation=_utilisation(recent, seconds, means or Means()),
         left_seconds=None if seconds is None else (steps - last.step - 1) * seconds,
         members=tuple((name, judged.get(name)) for name in present),
+        slow=slow_among(judged, slow),
+        processes=processes,
         others=tuple(name for name in workers if name not in present),
         kept_step=kept,
         kept_at=None if kept is None else committed[kept - 1].at,
     )
 
 
-def _utilisation(recent: Sequence[CommitLine], span: float, means: Means) -> float | None:
-    if not means.sample_flops or not means.peak_flops or span <= 0.0:
+def _utilisation(recent: Sequence[CommitLine], seconds: float | None, means: Means) -> float | None:
+    if not means.sample_flops or not means.peak_flops or not seconds:
         return None
-    samples = sum(entry.stop - entry.start for entry in recent[1:])
-    return means.sample_flops * samples / span / means.peak_flops
+    samples = sum(entry.stop - entry.start for entry in recent) / len(recent)
+    return means.sample_flops * samples / seconds / means.peak_flops
 
 
 def _thinned(committed: Sequence[CommitLine]) -> tuple[float, ...]:

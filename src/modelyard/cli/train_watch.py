@@ -52,15 +52,18 @@ class Watch:
         steps: int,
         means: Means,
         checkpoints: str,
+        processes: int = 1,
     ) -> None:
+        """Each member has so many `processes`."""
         self._supervisor = supervisor
         self._listeners = listeners
         self._steps = steps
         self._means = means
+        self._processes = processes
         self._kept = Newest(checkpoints)
         self._began = time.time()
         self._looked = 0.0
-        self._slow: set[str] = set()
+        self._slow: frozenset[str] = frozenset()
 
     def to_the_end(self) -> None:
         """Return when the job is over; `KeyboardInterrupt` after its workers were let go."""
@@ -86,6 +89,8 @@ class Watch:
             means=self._means,
             kept_step=self._kept.step,
             since=self._began,
+            slow=self._slow,
+            processes=self._processes,
         )
 
     def _round(self) -> None:
@@ -100,13 +105,13 @@ class Watch:
             self._look()
 
     def _look(self) -> None:
-        from modelyard.train.happenings import Happening, Kind
+        from modelyard.train.stragglers import episodes
 
         view = self.view()
-        slow = {name: pace for name, pace in view.members if pace is not None and pace.slow}
-        for name in slow.keys() - self._slow:
-            self._tell(Happening(f"is slow: {slow[name]}", name, Kind.SLOW))
-        self._slow = set(slow)
+        judged = {name: pace for name, pace in view.members if pace is not None}
+        for happening in episodes(judged, self._slow, view.slow):
+            self._tell(happening)
+        self._slow = view.slow
         for listener in self._listeners:
             listener.look(view)
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from modelyard.cli.output import counted, some_of
 from modelyard.cli.train_view import View
+from modelyard.train.happenings import counted_members
 from modelyard.units import format_duration
 
 if TYPE_CHECKING:
@@ -58,10 +59,9 @@ def summary_words(view: View) -> str:
     parts = [f"step {view.step:,} of {view.steps:,}", f"loss {loss}"]
     if view.step_seconds is not None:
         parts.append(speed_words(view))
-    slow = [name for name, pace in view.members if pace is not None and pace.slow]
-    parts.append(counted(len(view.members), "worker"))
-    if slow:
-        parts.append(f"{some_of(slow)} slow")
+    parts.append(counted_members(len(view.members), "worker", view.processes))
+    if view.slow:
+        parts.append(f"{some_of(name for name, _ in view.members if name in view.slow)} slow")
     if left := left_words(view):
         parts.append(left)
     return " · ".join(parts)
@@ -71,7 +71,7 @@ def happening_words(happening: Happening) -> str:
     return f"{happening.worker} {happening.what}".strip()
 
 
-def line_words(line: Line) -> str:
+def line_words(line: Line, *, processes: int = 1) -> str:
     """What a line of the journal is worth to people; empty for the many that are not news."""
     from modelyard.train.conductor.journal import (
         BackLine,
@@ -81,7 +81,7 @@ def line_words(line: Line) -> str:
     )
 
     if isinstance(line, GenerationLine):
-        return f"{counted(len(line.members), 'member')} from now on: {line.why}"
+        return f"{counted_members(len(line.members), 'member', processes)} from now on: {line.why}"
     if isinstance(line, BackLine):
         return f"back to step {line.step:,}: nobody is left who knows later ones"
     if isinstance(line, ValidationLine):

@@ -260,7 +260,7 @@ class YardServer:
         reached = list(progress.news(lifecycle.active.values(), self._recipes.run))
         for one in reached:
             self._learn(lifecycle.active[one.job], one)
-        steps = [Progressed(now, one.job, one.steps) for one in reached]
+        steps = [Progressed(now, one.job, one.steps, one.usual_seconds) for one in reached]
         return [*nodes, *steps, *self._strain(lifecycle, now)]
 
     def _strain(self, lifecycle: Lifecycle, now: float) -> Iterator[Event]:

@@ -6,18 +6,20 @@ import os
 from dataclasses import replace
 from typing import Annotated, Self
 
-from pydantic import BaseModel, BeforeValidator, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, Field, ValidationInfo, model_validator
 
 from modelyard.errors import InputError
 from modelyard.spec.band import Band
 from modelyard.spec.devices import kind_name
 from modelyard.spec.fields import SPEC_CONFIG, Count, Flag, Name, Seconds, Text, WholeNumber
-from modelyard.spec.problems import Finding, Inconsistent, validate
+from modelyard.spec.problems import Finding, refuse, validate
 from modelyard.spec.source import parse_document, read_document
 from modelyard.spec.training import TrainSpec
 from modelyard.spec.training_course import beyond_scripts
 from modelyard.units import describe
 
+#: for whoever looks at the rest of a file in which these are wrong: see `salvage.py`
+STAND_INS = {"name": "unnamed", "devices": 1}
 #: far beyond any cluster; a larger number is a typing mistake
 MOST_DEVICES = 1_000_000
 
@@ -35,10 +37,10 @@ class DeviceRange(BaseModel):
     )
 
     @model_validator(mode="after")
-    def _fits_together(self) -> Self:
+    def _fits_together(self, info: ValidationInfo) -> Self:
         if self.min > self.max:
             what = f"'min' ({self.min}) is more than 'max' ({self.max})"
-            raise Inconsistent([Finding(("min",), what, "exchange the two")])
+            refuse([Finding(("min",), what, "exchange the two")], info)
         return self
 
 
@@ -128,11 +130,12 @@ class JobSpec(BaseModel):
     )
 
     @model_validator(mode="after")
-    def _fits_together(self) -> Self:
+    def _fits_together(self, info: ValidationInfo) -> Self:
         found = []
         if self.command is None and self.model is None and self.script is None:
             fix = "add 'command: [python, train.py]', 'script: train.py' or 'model: …'"
-            found.append(Finding((), "the job does not say what to run", fix))
+            others = (("command",), ("script",))
+            found.append(Finding(("model",), "the job does not say what to run", fix, others))
         if self.command is not None and self.script is not None:
             what = "both 'command' and 'script' say what to run"
             found.append(Finding(("script",), what, "leave one of them out"))
@@ -144,9 +147,13 @@ class JobSpec(BaseModel):
             found.append(Finding(("train", "data"), "'train.data' is missing", fix))
         if self.train is not None and self.script is not None:
             found += [replace(one, path=("train", *one.path)) for one in beyond_scripts(self.train)]
-        if found:
-            raise Inconsistent(found)
+        refuse(found, info)
         return self
+
+    @property
+    def places(self) -> int:
+        """Processes of one worker."""
+        return self.train.parallel.places if self.train is not None else 1
 
 
 def read_job(path: str | os.PathLike[str]) -> JobSpec:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 
 from modelyard.errors import InputError
 from modelyard.spec.hugging_face import CONFIG_FILE, read_config
@@ -13,8 +14,10 @@ from modelyard.spec.zoo import MOST_CHARACTERS, find_model, unknown_model
 __all__ = ["load_model", "plain_model"]
 
 
-def load_model(text: str) -> Model:
+def load_model(text: str, *, besides: Iterable[str] = ()) -> Model:
     """The model that somebody names on the command line or in a file.
+
+    `besides` are names that the caller understands itself, and that may have been meant.
 
     A file or a folder with a config that exists wins over a name of the zoo, as it does with
     transformers; what is neither is an `InputError` with the nearest name.
@@ -30,7 +33,7 @@ def load_model(text: str) -> Model:
     if len(name) <= MOST_CHARACTERS and (name.endswith(".json") or os.path.lexists(name)):
         # Says which of the two it is: missing, or there without a config.
         return read_config(name)
-    raise unknown_model(name)
+    raise unknown_model(name, besides=besides)
 
 
 def _is_there(name: str) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar, get_args
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, ValidationError, ValidationInfo
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
@@ -17,6 +17,8 @@ from modelyard.units import describe
 
 Model = TypeVar("Model", bound=BaseModel)
 
+#: With this as their context, models pass over what does not fit together: see `salvage.py`.
+INCOMPLETE = {"incomplete": True}
 #: how pydantic marks that the key of a mapping is wrong, and not its value
 _KEY_MARK = "[key]"
 
@@ -28,6 +30,8 @@ class Finding:
     path: ValuePath
     what: str
     fix: str
+    #: the other fields: where one of them is wrong by itself, nothing is known of the whole
+    about: tuple[ValuePath, ...] = ()
 
 
 class Inconsistent(ValueError):
@@ -36,6 +40,13 @@ class Inconsistent(ValueError):
     def __init__(self, findings: Iterable[Finding]) -> None:
         self.findings = tuple(findings)
         super().__init__("; ".join(f"{item.what} ({item.fix})" for item in self.findings))
+
+
+def refuse(findings: Iterable[Finding], info: ValidationInfo) -> None:
+    """Raise what a model found, unless it is only wanted for the rest of it."""
+    found = tuple(findings)
+    if found and info.context != INCOMPLETE:
+        raise Inconsistent(found)
 
 
 def validate(document: Document, model: type[Model]) -> Model:
@@ -64,7 +75,7 @@ def _not_a_mapping(document: Document, model: type[BaseModel]) -> Problem:
     found = describe(document.data)
     what = "the file is empty" if document.data is None else f"expected keys, found {found}"
     fix = "start with " + ", ".join(f"'{name}: …'" for name in required)
-    return _problem(document, (), what, fix)
+    return problem_at(document, (), what, fix)
 
 
 def problems_of(
@@ -76,10 +87,10 @@ def problems_of(
     cause = context.get("error")
     if isinstance(cause, Inconsistent):
         for finding in cause.findings:
-            yield _problem(document, path + finding.path, finding.what, finding.fix)
+            yield problem_at(document, path + finding.path, finding.what, finding.fix)
     elif isinstance(cause, InputError):
         # A parser quotes the value; the key in front says which of several like it is meant.
-        yield _problem(document, path, f"{_spoken(path)}: {cause.message}", cause.fix)
+        yield problem_at(document, path, f"{_spoken(path)}: {cause.message}", cause.fix)
     elif detail["type"] == "extra_forbidden":
         owner = model_at(model, path[:-1])
         yield _unknown_key(document, path, written_fields(owner) if owner is not None else ())
@@ -87,10 +98,10 @@ def problems_of(
         yield _unknown_key(document, path[:-1], re.findall(r"'(\w+)'", context["expected"]))
     elif detail["type"] == "missing":
         what = f"{_spoken(path)} is missing"
-        yield _problem(document, path, what, f"add '{path[-1]}: …'{_purpose(model, path)}")
+        yield problem_at(document, path, what, f"add '{path[-1]}: …'{_purpose(model, path)}")
     elif not _is_echo(detail):
         what, fix = _value_complaint(detail, document.place(path).written)
-        yield _problem(document, path, f"{_spoken(path)} {what}", fix)
+        yield problem_at(document, path, f"{_spoken(path)} {what}", fix)
 
 
 def _is_echo(detail: ErrorDetails) -> bool:
@@ -98,7 +109,8 @@ def _is_echo(detail: ErrorDetails) -> bool:
     return detail["type"] == "too_short" and bool(detail["input"])
 
 
-def _problem(document: Document, path: ValuePath, what: str, fix: str) -> Problem:
+def problem_at(document: Document, path: ValuePath, what: str, fix: str) -> Problem:
+    """A problem with its line: that of the value, or of what is around one that is missing."""
     place = document.place(path)
     return Problem(what, fix, document.source, place.line, place.column)
 

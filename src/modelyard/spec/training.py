@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Self
 
-from pydantic import BaseModel, Field, model_validator
+from pydantic import BaseModel, Field, ValidationInfo, model_validator
 
 from modelyard.spec.fields import SPEC_CONFIG, Count, Flag, Number, Seconds, Text, WholeNumber
 from modelyard.spec.layout import Recompute
-from modelyard.spec.problems import Inconsistent
+from modelyard.spec.problems import refuse
 from modelyard.spec.training_course import (
     AdaptiveSpec,
     BatchScalingSpec,
@@ -137,7 +137,6 @@ class TrainSpec(BaseModel):
     tensorboard: Flag = Field(default=False, description="whether to write TensorBoard files")
 
     @model_validator(mode="after")
-    def _fits_together(self) -> Self:
-        if found := [*wrong_combinations(self), *wrong_parallel(self)]:
-            raise Inconsistent(found)
+    def _fits_together(self, info: ValidationInfo) -> Self:
+        refuse([*wrong_combinations(self), *wrong_parallel(self)], info)
         return self

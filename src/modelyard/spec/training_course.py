@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from enum import StrEnum
 from typing import TYPE_CHECKING, Self
 
-from pydantic import BaseModel, Field, model_validator
+from pydantic import BaseModel, Field, ValidationInfo, model_validator
 
 from modelyard.spec.fields import SPEC_CONFIG, Count, Number, Text
-from modelyard.spec.problems import Finding, Inconsistent
+from modelyard.spec.problems import Finding, refuse
 
 if TYPE_CHECKING:
     from modelyard.spec.training import TrainSpec
@@ -45,14 +45,15 @@ class BatchScalingSpec(BaseModel):
     )
 
     @model_validator(mode="after")
-    def _fits_together(self) -> Self:
+    def _fits_together(self, info: ValidationInfo) -> Self:
         if self.rule is BatchRule.FIXED and self.per_worker is not None:
             what = "a fixed batch is divided over the workers, and 'per_worker' says otherwise"
             fix = "leave it out, or write 'rule: linear', 'square-root' or 'adascale'"
-            raise Inconsistent([Finding(("per_worker",), what, fix)])
+            refuse([Finding(("per_worker",), what, fix, (("rule",),))], info)
         if self.rule is not BatchRule.FIXED and self.per_worker is None:
             what = f"'{self.rule}' needs to know how many samples each worker has"
-            raise Inconsistent([Finding(("rule",), what, "write 'per_worker: …' beside it")])
+            fix = "write 'per_worker: …' beside it"
+            refuse([Finding(("rule",), what, fix, (("per_worker",),))], info)
         return self
 
 
@@ -92,10 +93,10 @@ class ValidateSpec(BaseModel):
     batches: Count = Field(default=20, description="forward passes of each, over all workers")
 
     @model_validator(mode="after")
-    def _fits_together(self) -> Self:
+    def _fits_together(self, info: ValidationInfo) -> Self:
         if self.data is not None and self.share is not None:
             what = "'data' and 'share' both say what is held out"
-            raise Inconsistent([Finding(("share",), what, "keep one of them")])
+            refuse([Finding(("share",), what, "keep one of them")], info)
         return self
 
 
@@ -120,7 +121,7 @@ def wrong_combinations(train: TrainSpec) -> Iterator[Finding]:
     if schedule != "adaptive" and train.optimizer.adaptive is not None:
         what = f"the schedule '{schedule}' does not look at the loss"
         fix = "write 'schedule: adaptive', or leave 'adaptive' out"
-        yield Finding(("optimizer", "adaptive"), what, fix)
+        yield Finding(("optimizer", "adaptive"), what, fix, (("optimizer", "schedule"),))
     if scaling is not BatchRule.FIXED and apart:
         what = f"the batch cannot follow the workers with '{way}': each has leases of its own"
         fix = "leave 'batch_scaling' out, or train with all-reduce or servers"

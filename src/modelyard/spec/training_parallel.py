@@ -58,6 +58,3 @@ def wrong_parallel(train: TrainSpec) -> Iterator[Finding]:
     elif "compress" in train.aggregate.options:
         what = "'compress' does not go with 'parallel': shards are summed as they are"
         yield Finding(("aggregate", "options"), what, "leave 'compress' out")
-    if train.validation is not None and train.parallel.pipeline > 1:
-        what = "'validate' does not go with 'pipeline': its places only make gradients"
-        yield Finding(("validate",), what, "leave 'validate' out, or write 'fsdp' or 'tensor'")

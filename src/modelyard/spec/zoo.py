@@ -8,7 +8,7 @@ before a slash and words such as `instruct`, which change no shape: `Llama-2-7B`
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 
@@ -61,11 +61,14 @@ def zoo_model(name: str) -> Model:
     return found
 
 
-def unknown_model(name: str) -> InputError:
-    """The complaint about a name that is neither in the zoo nor a file."""
+def unknown_model(name: str, *, besides: Iterable[str] = ()) -> InputError:
+    """The complaint about a name that is neither in the zoo nor a file.
+
+    `besides` are names that would have been understood as well.
+    """
     shown = name if len(name) <= MOST_CHARACTERS else f"{name[:40]}…"
     ways = "or give the path of a config.json, or numbers (yard plan --layers … --hidden …)"
-    error = UnknownName("model", shown, _names())
+    error = UnknownName("model", shown, (*besides, *_names()))
     if error.suggestion:
         return InputError(error.message, fix=f"did you mean '{error.suggestion}'? {ways}")
     return InputError(error.message, fix=f"run 'yard models' to see every name, {ways}")

@@ -15,7 +15,6 @@ and beside a second job on the same devices. Where it has no entry, these rules 
 from __future__ import annotations
 
 import ast
-import difflib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -23,6 +22,7 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
 
+from modelyard.errors import one_of, suggest
 from modelyard.spec.allocation import Footprint
 from modelyard.speed.interference import undisturbed_rate
 from modelyard.speed.model import Observation
@@ -259,12 +259,9 @@ class TableSpeed:
         if self.devices_per_node < 1:
             raise ValueError(f"devices_per_node is {self.devices_per_node}: give 1 or more")
         if self.job_type not in self.table.job_types:
-            close = difflib.get_close_matches(self.job_type, self.table.job_types, n=3)
-            known = close or list(self.table.job_types)
-            raise ValueError(
-                f"the throughput table has no job type {self.job_type!r}; "
-                f"{'did you mean' if close else 'it has'} {', '.join(map(repr, known))}"
-            )
+            near = suggest(self.job_type, self.table.job_types)
+            known = f"did you mean '{near}'" if near else f"it has {one_of(self.table.job_types)}"
+            raise ValueError(f"the throughput table has no job type {self.job_type!r}; {known}")
 
     def goodput(self, at: Footprint) -> float:
         measured = self._table_speed(at)

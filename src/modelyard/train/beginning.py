@@ -15,7 +15,7 @@ from pathlib import Path
 
 from torch import nn
 
-from modelyard.errors import InputError, Problem
+from modelyard.errors import InputError, Problem, one_of
 from modelyard.keep.checkpoint import versions
 from modelyard.keep.listing import run_checkpoints
 from modelyard.keep.store import open_store
@@ -29,6 +29,8 @@ from modelyard.train.pretrained import load_pretrained
 from modelyard.train.pretrained_gguf import load_gguf
 
 _GGUF = ".gguf"
+#: names of a kind, of whatever shape the weights are
+PLAIN = ("gpt", "bert", "t5")
 #: more names than these hide what is wrong
 _MOST_NAMED = 5
 
@@ -83,17 +85,17 @@ def _shaped(name: str, options: Mapping[str, object], path: Path) -> nn.Module:
     module = _loaded(path, own)
     spec = shape_of(module)
     assert spec is not None
-    if name in ("gpt", "bert", "t5"):
+    if name in PLAIN:
         if type(module).__name__.lower() != name:
             fix = f"write 'model: {type(module).__name__.lower()}'"
             raise InputError(f"these are weights of a {spec.kind}, not of a '{name}'", fix=fix)
         return module
-    wanted = load_model(name)
+    wanted = load_model(name, besides=PLAIN)
     if wanted.parameters.total != spec.parameters.total:
         raise InputError(
             f"these weights have {spec.parameters.total:,} parameters, "
             f"'{name}' has {wanted.parameters.total:,}",
-            fix="name the model that they are of, or 'gpt', 'bert', 't5'",
+            fix=f"name the model that they are of, or {one_of(PLAIN)}",
             where=str(path),
         )
     return module

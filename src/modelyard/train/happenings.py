@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from modelyard.errors import YardError
+from modelyard.units import counted
 
 
 class JobFailed(YardError):
@@ -21,6 +22,8 @@ class Kind(StrEnum):
     HUNG = "hung"
     #: a member holds the others up
     SLOW = "slow"
+    #: … and does so no more
+    KEEPS_UP = "keeps-up"
     #: a place gets its next worker later
     DELAYED = "delayed"
     #: the job asks for another place
@@ -28,6 +31,12 @@ class Kind(StrEnum):
     CONDUCTOR = "conductor"
     DISK = "disk"
     NOTE = "note"
+
+
+def counted_members(count: int, noun: str, processes: int) -> str:
+    """`2 workers`, or `2 workers × 4 processes` where each of them is several."""
+    words = counted(count, noun)
+    return words if processes == 1 else f"{words} × {processes:,} processes"
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,18 +53,7 @@ def work(text: str) -> None:
         Snapshots(place, job=job.name, retention=retention, warn=run.note) as snapshots,
     ):
         kept = restore_latest(place)
-        if kept is None:
-            run.train(model, optimizer, update=applied, kept=due, course=course)
-        else:
-            run.restore(
-                model,
-                optimizer,
-                kept.tree,
-                update=applied,
-                kept=due,
-                course=course,
-                applied=kept.about.step,
-            )
+        run.restore(model, optimizer, kept, update=applied, kept=due, course=course)
         signal.signal(signal.SIGTERM, lambda *_: run.leave())
         for step in run.steps():
             validation.before(step)

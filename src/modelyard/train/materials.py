@@ -34,26 +34,31 @@ def prepared(job: JobSpec, folder: Path) -> tuple[TrainSpec, JobData]:
     if job.train is None or job.model is None:
         fix = "add 'model: …' and 'train: {data: …}', or start its command yourself"
         raise InputError(f"the job '{job.name}' does not say how to train", fix=fix)
-    problems = [
-        Problem(f"the job '{job.name}' does not say '{name}'", "add it")
+    if problems := list(unsaid(job).values()):
+        raise InputError(problems[0].what, problems=problems)
+    return job.train, data_of(job, job.train, folder)
+
+
+def unsaid(job: JobSpec) -> dict[str, Problem]:
+    """What a job has to say to be trained, and does not, by its key."""
+    return {
+        name: Problem(f"the job '{job.name}' does not say '{name}'", f"add '{name}: …'")
         for name in ("steps", "batch")
         if getattr(job, name) is None
-    ]
-    try:
-        # Baum–Welch maximises with all samples, each of them once: rounds end with a step.
-        steps = (job.batch or 1) if job.model == HIDDEN_MARKOV else 1
-        data = JobData(
-            job.train.data,
-            train=job.train,
-            folder=folder,
-            whole_steps=steps,
-            held_out=(job.train.validation and job.train.validation.share) or 0.0,
-        )
-    except InputError as error:
-        raise InputError(error.message, problems=[*problems, *error.problems]) from error
-    if problems:
-        raise InputError(problems[0].what, problems=problems)
-    return job.train, data
+    }
+
+
+def data_of(job: JobSpec, train: TrainSpec, folder: Path) -> JobData:
+    """The data of a job; paths are relative to the job's file."""
+    # Baum–Welch maximises with all samples, each of them once: rounds end with a step.
+    steps = (job.batch or 1) if job.model == HIDDEN_MARKOV else 1
+    return JobData(
+        train.data,
+        train=train,
+        folder=folder,
+        whole_steps=steps,
+        held_out=(train.validation and train.validation.share) or 0.0,
+    )
 
 
 def model_of(job: JobSpec, data: JobData, folder: Path) -> torch.nn.Module:
@@ -63,12 +68,16 @@ def model_of(job: JobSpec, data: JobData, folder: Path) -> torch.nn.Module:
     """
     assert job.model is not None
     assert job.train is not None
-    given, source = job.train.model_options, job.train.weights
+    given, source = job.train.model_options, weights_of(job.train, folder)
     name = named_in(job.model, folder)
     options = {**from_data(job.model, given, data), **recomputing(job.train), **given}
-    if source is None:
-        return build(name, options)
-    return begun(name, options, source if "://" in source else folder / source)
+    return build(name, options) if source is None else begun(name, options, source)
+
+
+def weights_of(train: TrainSpec, folder: Path) -> Path | str | None:
+    """Where the weights are that a job begins with; paths are relative to the job's file."""
+    source = train.weights
+    return source if source is None or "://" in source else folder / source
 
 
 def recomputing(train: TrainSpec) -> dict[str, object]:
@@ -78,7 +87,7 @@ def recomputing(train: TrainSpec) -> dict[str, object]:
 
 def from_data(model: str, given: Mapping[str, object], data: JobData) -> dict[str, object]:
     """The options of a model that follow from how its data was prepared."""
-    shape = str(given.get("trunk")) if model == "multitask" else model
+    shape = trunk_of(model, given)
     found: dict[str, object] = {"vocab": data.header.vocab} if shape in VOCABULARY else {}
     if takes_options(shape):
         special = data.special
@@ -86,6 +95,11 @@ def from_data(model: str, given: Mapping[str, object], data: JobData) -> dict[st
         found |= {"sentinels": special.sentinels} if special.sentinels else {}
         found |= {"mask_token": special.mask} if special.mask is not None else {}
     return found
+
+
+def trunk_of(model: str, given: Mapping[str, object]) -> str:
+    """The name of what reads tokens in a model."""
+    return str(given.get("trunk")) if model == "multitask" else model
 
 
 def optimizer_of(job: JobSpec, data: JobData, model: torch.nn.Module) -> torch.optim.Optimizer:

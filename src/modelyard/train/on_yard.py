@@ -28,6 +28,7 @@ from modelyard.train.conductor.server import (
     Listening,
     read_listening,
 )
+from modelyard.train.happenings import counted_members
 from modelyard.train.post import Post
 from modelyard.train.setting_out import checkpoints_of, conductor_of, settings_of, worker_of
 
@@ -62,7 +63,7 @@ def conduct(run: Path) -> int:
         with os.fdopen(reading) as said:
             if address := said.readline().strip():
                 write_atomically(run / ADDRESS_FILE, address)
-        _tell(run, parent, settings.steps)
+        _tell(run, parent, settings.steps, job.places)
         os._exit(0)
     os.close(reading)
     os.dup2(writing, sys.stdout.fileno())
@@ -71,7 +72,7 @@ def conduct(run: Path) -> int:
     return int(conductor.main(run))
 
 
-def _tell(run: Path, conductor: int, steps: int) -> None:
+def _tell(run: Path, conductor: int, steps: int, places: int) -> None:
     """Say now and then how far the job is, for as long as it is conducted."""
     journal, told, last = JournalReader(run / JOURNAL_FILE), 0.0, None
     for entry in journal.new():
@@ -81,20 +82,19 @@ def _tell(run: Path, conductor: int, steps: int) -> None:
         time.sleep(POLL_SECONDS)
         news = [entry for entry in journal.new() if isinstance(entry, CommitLine)]
         if news and (time.monotonic() - told > TELL_SECONDS or news[-1].step + 1 == steps):
-            sys.stdout.write(f"{_in_words(last, news[-1], steps)}\n")
+            sys.stdout.write(f"{_in_words(last, news[-1], steps, places)}\n")
             sys.stdout.flush()
             told = time.monotonic()
         last = news[-1] if news else last
 
 
-def _in_words(before: CommitLine | None, entry: CommitLine, steps: int) -> str:
+def _in_words(before: CommitLine | None, entry: CommitLine, steps: int, places: int) -> str:
     words = [f"step {entry.step + 1:,} of {steps:,}"]
     if entry.loss is not None:
         words.append(f"loss {entry.loss:.4f}")
     if before is not None and entry.at > before.at and entry.step == before.step + 1:
         words.append(f"{entry.tokens / (entry.at - before.at):,.0f} tokens/s")
-    count = len(entry.members)
-    return " · ".join([*words, f"{count} worker{'' if count == 1 else 's'}"])
+    return " · ".join([*words, counted_members(len(entry.members), "worker", places)])
 
 
 def work(run: Path) -> None:

@@ -33,6 +33,7 @@ from modelyard.train.group import Disturbed, Group, connect, open_store
 from modelyard.train.inside import JOINING, Inside, OneProcess, Word
 from modelyard.train.member import Dismissal, Member, Standing
 from modelyard.train.named_state import by_name, by_number, parameter_names
+from modelyard.train.snapshots import Restored
 from modelyard.train.state import receive_state, send_state
 from modelyard.train.step import Step
 
@@ -144,27 +145,29 @@ class Run:
         self,
         model: torch.nn.Module,
         optimizer: torch.optim.Optimizer,
-        state: object,
+        found: Restored | None,
         *,
         update: Callable[[int], object] | None = None,
         kept: Callable[[int], bool] | None = None,
         course: Course | None = None,
-        applied: int,
     ) -> None:
-        """Train on from what `state` gave, after so many steps."""
+        """Train on from what `state` gave and somebody kept; from the beginning without that."""
+        if found is None:
+            self.train(model, optimizer, update=update, kept=kept, course=course)
+            return
+        state = found.tree
         assert isinstance(state, dict)
         model.load_state_dict(state["model"])
         names = parameter_names(model, optimizer)
         optimizer.load_state_dict(by_number(state["optimizer"], optimizer, names))
-        lineage = state["lineage"]
         self.train(
             model,
             optimizer,
             update=update,
             kept=kept,
             course=course,
-            applied=applied,
-            lineage=lineage,
+            applied=found.about.step,
+            lineage=state["lineage"],
         )
         self.course.load(state.get("course", {}))
         # Older checkpoints have none, and other aggregations have others.

@@ -149,13 +149,7 @@ class Session:
 
         self._guard(optimizer)
         kept = None if self._place is None else restore_latest(self._place)
-        if kept is None:
-            self._run.train(model, optimizer, update=update, kept=self._due)
-        else:
-            step = kept.about.step
-            self._run.restore(
-                model, optimizer, kept.tree, update=update, kept=self._due, applied=step
-            )
+        self._run.restore(model, optimizer, kept, update=update, kept=self._due)
         return model, optimizer
 
     def batches(self) -> Iterator[Any]:

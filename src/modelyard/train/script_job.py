@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 import torch
 
-from modelyard.errors import InputError, Problem, cause_of
+from modelyard.errors import InputError, Problem, cause_of, problems_in
 from modelyard.spec.job import JobSpec, read_job
 from modelyard.spec.training import AggregateSpec
 from modelyard.train.aggregate.choose import aggregation
@@ -42,11 +42,7 @@ def script_of(job: JobSpec, folder: Path) -> Path:
 
 def check(job: JobSpec, folder: Path) -> None:
     """Find mistakes here, and not in workers that nobody listens to."""
-    problems = [
-        Problem(f"the job '{job.name}' does not say '{name}'", fix=f"add '{name}: …'")
-        for name in ("steps", "batch")
-        if getattr(job, name) is None
-    ]
+    problems: list[Problem] = []
     path = script_of(job, folder)
     try:
         ast.parse(path.read_bytes(), str(path))
@@ -60,6 +56,7 @@ def check(job: JobSpec, folder: Path) -> None:
     if wanted.name in PACES:
         what = f"a script keeps step with the others, and '{wanted.name}' does not"
         problems.append(Problem(what, fix="write 'aggregate: {name: all-reduce}'"))
+    else:
+        problems += problems_in(lambda: aggregation(wanted.name, wanted.options))
     if problems:
         raise InputError(problems[0].what, fix=problems[0].fix, problems=problems)
-    aggregation(wanted.name, wanted.options)

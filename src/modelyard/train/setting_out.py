@@ -25,14 +25,13 @@ def settings_of(job: JobSpec, *, checkpoints: str, workers: int) -> Settings:
     assert job.batch is not None
     assert job.steps is not None
     train = job.train or TrainSpec()
-    places = train.parallel.places
-    replicas = workers // places
+    replicas = workers // job.places
     return Settings(
         batch=job.batch,
         per_worker=train.batch_scaling.per_worker or 0,
         validates=train.validation is not None,
         steps=job.steps,
-        fewest=min(-(-job.devices.min // places), replicas),
+        fewest=min(-(-job.devices.min // job.places), replicas),
         most=replicas,
         stall_seconds=train.stall,
         after_generation=next_generation(checkpoints) - 1,
@@ -48,7 +47,7 @@ def conductor_of(job: JobSpec) -> str:
 def worker_of(job: JobSpec) -> str:
     """The function that a worker calls with its post."""
     train = job.train or TrainSpec()
-    if train.parallel.places > 1:
+    if job.places > 1:
         return "modelyard.train.replica.job:work"
     if train.aggregate.name in PACES:
         return "modelyard.train.asynchronous.job:work"

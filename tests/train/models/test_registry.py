@@ -190,6 +190,7 @@ def test_a_users_own_module_is_called_with_its_config(monkeypatch: pytest.Monkey
     ("name", "config", "words"),
     [
         ("gpt5000", {}, "unknown model"),
+        ("gptt", {}, "did you mean 'gpt'"),
         ("gpt2", {"dropuot": 0.1}, "did you mean 'dropout'"),
         ("gpt2", {"dropout": 2.0, "activation": "smooth"}, "from 0 to below 1"),
         ("gpt", {"layers": 2}, "hidden"),

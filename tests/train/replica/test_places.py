@@ -19,7 +19,7 @@ from modelyard.spec.training_parallel import ParallelSpec
 from modelyard.train.models.registry import build
 from modelyard.train.replica.divide import check_division
 from modelyard.train.replica.pipeline import stage_layers
-from modelyard.train.replica.places import Division, Place, division_of, replicas_of
+from modelyard.train.replica.places import Division, Place, division_of, own_device, replicas_of
 
 sizes = st.integers(1, 4)
 
@@ -42,6 +42,15 @@ def test_stages_share_layers_evenly(layers: int, data: st.DataObject) -> None:
     found = stage_layers(layers, stages)
     assert [layer for stage in found for layer in stage] == list(range(layers))
     assert max(map(len, found)) - min(map(len, found)) <= 1
+
+
+def test_each_place_sees_its_own_device() -> None:
+    division = Division(fsdp=2, tensor=2)
+    places = [Place(division, index) for index in range(4)]
+    assert [own_device("4,5,6,7", one) for one in places] == ["4", "5", "6", "7"]
+    # Nobody can say whose they are where there are not as many as places.
+    assert {own_device("0,1", one) for one in places} == {"0,1"}
+    assert {own_device("", one) for one in places} == {""}
 
 
 def test_processes_make_whole_replicas() -> None:

@@ -53,6 +53,9 @@ class JobShape(TypedDict):
     devices: Annotated[int, Field(description="that it holds now")]
     attempt: Annotated[int, Field(description="starts so far")]
     steps: Annotated[int, Field(description="that it has committed")]
+    step_seconds: Annotated[
+        float | None, Field(description="between two of its latest steps, while it runs")
+    ]
     device_seconds: float
     run_seconds: float
 

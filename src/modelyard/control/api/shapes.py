@@ -40,6 +40,7 @@ def job_shape(job: Job, now: float, *, ended: float | None = None) -> JobShape:
         "devices": job.devices if job.state.placed else 0,
         "attempt": job.attempt,
         "steps": job.steps,
+        "step_seconds": job.step_seconds if job.state.placed else None,
         "device_seconds": job.service,
         "run_seconds": job.run_seconds,
     }

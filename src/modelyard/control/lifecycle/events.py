@@ -90,6 +90,8 @@ class Progressed:
     at: float
     job: str
     steps: int
+    #: between two of the latest; None where nobody knows
+    step_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -99,8 +99,9 @@ class Job:
     conductor: Slot | None = None
     #: where it goes when the last task has ended; only while stopping
     then: tuple[State, Reason] | None = None
-    #: steps that it has reported
+    #: steps that it has reported, and seconds between two of the latest, where these are known
     steps: int = 0
+    step_seconds: float | None = None
     #: tasks that died since it last reported a new step
     deaths: int = 0
     #: failures by its own fault

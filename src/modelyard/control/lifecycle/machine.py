@@ -302,7 +302,9 @@ class Lifecycle:
             return NOTHING
         # Fewer than before: what was lost is done again.
         deaths = 0 if event.steps > job.steps else job.deaths
-        return Outcome(jobs=(replace(job, steps=event.steps, deaths=deaths),))
+        seconds = event.step_seconds
+        job = replace(job, steps=event.steps, step_seconds=seconds, deaths=deaths)
+        return Outcome(jobs=(job,))
 
     # Nodes.
 

@@ -9,7 +9,7 @@ a position is computed, so a run resumes exactly from a position alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -67,19 +67,19 @@ class JobData:
         """
         problems: list[Problem] = []
         found: list[TokenSamples | PackedSamples | DocumentSamples] = []
-        headers: list[Header] = []
+        headers: dict[Path, Header] = {}
         for source in sources:
+            place = folder / source.folder
             try:
-                headers.append(read_header(folder / source.folder))
-                found.append(_samples(headers[-1], folder / source.folder, train, source, split))
+                headers[place] = read_header(place)
+                found.append(_samples(headers[place], place, train, source, split))
             except InputError as error:
                 problems.extend(error.problems)
-        if not problems:
-            problems.extend(_differences(headers, [folder / one.folder for one in sources]))
+        problems.extend(_differences(headers))
         if problems:
             raise InputError(f"{len(problems)} problems with the data", problems=problems)
         self.sources = tuple(sources)
-        self.header = headers[0]
+        self.header = headers[folder / sources[0].folder]
         self.folder = folder / sources[0].folder
         self.sequence = train.sequence
         self._samples = found
@@ -160,14 +160,14 @@ def _samples(
     return (PackedSamples if train.packing else TokenSamples)(folder, train.sequence, split=split)
 
 
-def _differences(headers: Sequence[Header], folders: Sequence[Path]) -> Iterable[Problem]:
+def _differences(headers: Mapping[Path, Header]) -> Iterable[Problem]:
     """Data sets that one model cannot read together."""
-    first = _tokenizer_of(headers[0], folders[0])
-    for header, folder in zip(headers[1:], folders[1:], strict=True):
-        if _tokenizer_of(header, folder) != first:
-            what = f"it was prepared with another tokenizer than '{folders[0]}'"
-            fix = f"prepare it with --tokenizer {folders[0]}"
-            yield Problem(what, fix, str(folder))
+    tokenizers = {folder: _tokenizer_of(header, folder) for folder, header in headers.items()}
+    for folder in tokenizers:
+        first = next(iter(tokenizers))
+        if tokenizers[folder] != tokenizers[first]:
+            what = f"it was prepared with another tokenizer than '{first}'"
+            yield Problem(what, f"prepare it with --tokenizer {first}", str(folder))
 
 
 def _tokenizer_of(header: Header, folder: Path) -> tuple[int, str]:

@@ -27,7 +27,7 @@ from typing import Protocol, TypeVar
 import torch
 from torch import nn
 
-from modelyard.errors import InputError, Problem, UnknownName, one_of, suggest
+from modelyard.errors import InputError, Problem, UnknownName, one_of, problems_in, suggest
 from modelyard.spec.model import Model, ModelKind
 from modelyard.spec.model_source import load_model, plain_model
 from modelyard.spec.traits import RelativeTables, Traits
@@ -75,7 +75,28 @@ def build(name_or_spec: str | Model, config: Config | None = None) -> nn.Module:
         return _OWN[name](given)
     if ":" in name and not os.path.exists(name):
         return _users(name, given)
-    return _shaped(load_model(name), given)
+    return _shaped(load_model(name, besides=_OWN), given)
+
+
+def check_name(name: str, given: Config) -> None:
+    """`InputError` where there is no such model, with its options that no model has."""
+    own = name.strip() in _OWN or name.startswith(HUGGING_FACE)
+    if own or (":" in name and not os.path.exists(name)):
+        return
+    problems = problems_in(lambda: load_model(name, besides=_OWN))
+    if problems:
+        known = {one for factory in _NUMBERS.values() for one in _written(factory)}
+        known |= {*OPTION_NAMES, *_OF_TASKS}
+        unknown = [one for one in given if one not in known]
+        problems += problems_in(lambda: _refuse(unknown, sorted(known)))
+        raise InputError(problems[0].what, problems=problems)
+
+
+def put_right(name: str, given: Config) -> Config:
+    """Options as they may have been meant: near names put right, unknown ones left out."""
+    if name in _NUMBERS:
+        return _meant(given, _option_names(_NUMBERS[name]))
+    return _meant(given, OPTION_NAMES) if takes_options(name) and ":" not in name else given
 
 
 def named_in(name: str, folder: Path) -> str:
@@ -105,7 +126,7 @@ def shape_of(module: nn.Module) -> Model | None:
 
 def _shaped(model: Model, given: Config) -> nn.Module:
     options, unknown = _split(given)
-    _refuse(unknown, OPTION_NAMES)
+    _raise(problems_in(lambda: _refuse(unknown, OPTION_NAMES), lambda: options_from(options)))
     if model.traits.rotary_base:
         options.setdefault("rope_theta", model.traits.rotary_base)
     made: dict[ModelKind, Callable[..., nn.Module]] = {
@@ -125,9 +146,16 @@ def _split(given: Config) -> tuple[dict[str, object], dict[str, object]]:
 def _plain(kind: ModelKind) -> Callable[[Config], nn.Module]:
     def made(given: Config) -> nn.Module:
         options, numbers = _split(given)
-        if kind is ModelKind.ENCODER and "longest" not in numbers and "positions" not in numbers:
-            raise InputError("'longest' is missing", fix="write the longest row of tokens")
-        model = _called(plain_model, {**numbers, "kind": kind})
+        shaped: list[Model] = []
+        problems = problems_in(
+            lambda: shaped.append(_called(plain_model, {**numbers, "kind": kind})),
+            lambda: options_from(options),
+        )
+        meant = _meant(numbers, _option_names(plain_model))
+        if kind is ModelKind.ENCODER and not {"longest", "positions"} & meant.keys():
+            problems.append(Problem("'longest' is missing", "write the longest row of tokens"))
+        _raise(problems)
+        (model,) = shaped
         if kind is ModelKind.ENCODER_DECODER:
             traits = Traits(buckets=T5_BUCKETS, relative_tables=RelativeTables.STACK)
             model = replace(model, traits=traits)
@@ -139,12 +167,17 @@ def _plain(kind: ModelKind) -> Callable[[Config], nn.Module]:
 
 def multitask_on(trunk: nn.Module, given: Config) -> nn.Module:
     """Several tasks on a trunk that is there already."""
-    tasks = given.get("tasks")
-    if not isinstance(tasks, Mapping) or not tasks:
-        raise InputError("'multitask' needs tasks", fix=_TASKS_FIX)
+    tasks = _tasks_of(given)
     if not isinstance(trunk, (Gpt, Bert)):
         what = f"a {type(trunk).__name__} cannot be the trunk of several tasks"
         raise InputError(what, fix="use a decoder or an encoder")
+    return MultiTask(trunk, tasks)
+
+
+def _tasks_of(given: Config) -> dict[str, Task]:
+    tasks = given.get("tasks")
+    if not isinstance(tasks, Mapping) or not tasks:
+        raise InputError("'multitask' needs tasks", fix=_TASKS_FIX)
     problems: list[Problem] = []
     made: dict[str, Task] = {}
     for name, one in tasks.items():
@@ -154,7 +187,7 @@ def multitask_on(trunk: nn.Module, given: Config) -> nn.Module:
             problems.extend(error.problems)
     if problems:
         raise InputError(f"{len(problems)} problems with the tasks", problems=problems)
-    return MultiTask(trunk, made)
+    return made
 
 
 def _multitask(given: Config) -> nn.Module:
@@ -163,7 +196,9 @@ def _multitask(given: Config) -> nn.Module:
     rest.pop("tasks", None)
     if not isinstance(trunk, (str, Model)):
         raise InputError("'multitask' needs a trunk", fix=_TASKS_FIX)
-    return multitask_on(build(trunk, rest), given)
+    built: list[nn.Module] = []
+    _raise(problems_in(lambda: built.append(build(trunk, rest)), lambda: _tasks_of(given)))
+    return multitask_on(built[0], given)
 
 
 def _users(name: str, given: Config) -> nn.Module:
@@ -198,25 +233,50 @@ def _keywords(factory: Callable[..., nn.Module]) -> Callable[[Config], nn.Module
 
 def _called(factory: Callable[..., _Made], given: Config) -> _Made:
     """A factory of ours with keywords that somebody wrote."""
-    known = {
-        name: one
-        for name, one in inspect.signature(factory).parameters.items()
-        if name not in _NOT_WRITTEN
-    }
+    known, names = _written(factory), _option_names(factory)
     unknown = [name for name in given if name not in known and name not in _NOT_WRITTEN]
-    meant = {suggest(name, known) for name in unknown}
+    own = {name: given[name] for name in _NOT_WRITTEN if name in given}
+    meant = {name: one for name, one in _meant(given, names).items() if name in known}
     missing = [
         Problem(f"the model's '{name}' is missing", f"write '{name}: …' in 'model_options'")
         for name, one in known.items()
-        if one.default is one.empty and name not in given and name not in meant
+        if one.default is one.empty and name not in meant
     ]
-    _refuse(unknown, (*known, *(OPTION_NAMES if factory is plain_model else ())), missing)
+    made: list[_Made] = []
+    problems = problems_in(lambda: _refuse(unknown, names, missing))
+    if not missing:
+        problems += problems_in(lambda: made.append(_tried(factory, {**meant, **own})))
+    _raise(problems)
+    return made[0]
+
+
+def _tried(factory: Callable[..., _Made], given: Config) -> _Made:
     try:
         return factory(**given)
     except TypeError as error:
         text = str(error).partition("() ")[2] or str(error)
         fix = "write numbers as 'yard models' and the guide to training say"
         raise InputError(f"the model's options are wrong: {text}", fix=fix) from error
+
+
+def _written(factory: Callable[..., object]) -> dict[str, inspect.Parameter]:
+    """The keywords of a factory that are for people."""
+    found = inspect.signature(factory).parameters
+    return {name: one for name, one in found.items() if name not in _NOT_WRITTEN}
+
+
+def _option_names(factory: Callable[..., object]) -> tuple[str, ...]:
+    return (*_written(factory), *(OPTION_NAMES if factory is plain_model else ()))
+
+
+def _meant(given: Config, names: Iterable[str]) -> dict[str, object]:
+    known = tuple(names)
+    found = {name: value for name, value in given.items() if name in known}
+    for name, value in given.items():
+        wrong = name not in known and name not in _NOT_WRITTEN
+        if wrong and (near := suggest(name, known)) is not None:
+            found.setdefault(near, value)
+    return found
 
 
 def _refuse(unknown: Iterable[str], known: Iterable[str], others: Iterable[Problem] = ()) -> None:
@@ -227,18 +287,31 @@ def _refuse(unknown: Iterable[str], known: Iterable[str], others: Iterable[Probl
         for name in unknown
         for problem in UnknownName("option of the model", name, names).problems
     ]
-    problems = [
+    _raise(
         one if one.fix else replace(one, fix=f"use {one_of(names)}") for one in (*problems, *others)
-    ]
-    if problems:
-        raise InputError(f"{len(problems)} problems with the model's options", problems=problems)
+    )
+
+
+def _raise(problems: Iterable[Problem]) -> None:
+    if found := tuple(problems):
+        raise InputError(f"{len(found)} problems with the model's options", problems=found)
 
 
 #: keywords of factories that are not for people
 _NOT_WRITTEN = frozenset(("kind", "name", "args", "kwargs", "self"))
 _WITHOUT_OPTIONS = frozenset(("context-mlp", "word2vec", "hidden-markov", "multitask"))
+#: what is called with the numbers of a model
+_NUMBERS: Mapping[str, Callable[..., object]] = {
+    "gpt": plain_model,
+    "bert": plain_model,
+    "t5": plain_model,
+    "context-mlp": ContextMlp,
+    "word2vec": Word2Vec,
+    HIDDEN_MARKOV: HiddenMarkov,
+}
 #: models that are described by numbers, of which the data can give one: the vocabulary
-VOCABULARY = frozenset(("gpt", "bert", "t5", "context-mlp", "word2vec", "hidden-markov"))
+VOCABULARY = frozenset(_NUMBERS)
+_OF_TASKS = ("trunk", "tasks")
 
 _OWN: Mapping[str, Callable[[Config], nn.Module]] = {
     "gpt": _plain(ModelKind.DECODER),

@@ -14,6 +14,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from modelyard.errors import InputError, problems_in
 from modelyard.spec.training import Arithmetic, TrainSpec
 from modelyard.train.data.sources import JobData
 from modelyard.train.materials import batch_for
@@ -53,9 +54,12 @@ class Divided:
 
 
 def check_division(model: nn.Module, division: Division) -> None:
-    """`InputError` where a model cannot be divided like this."""
-    check_tensor(model, division.tensor)
-    check_pipeline(model, division)
+    """`InputError` with all that keeps a model from being divided like this."""
+    problems = problems_in(
+        lambda: check_tensor(model, division.tensor), lambda: check_pipeline(model, division)
+    )
+    if problems:
+        raise InputError("the model cannot be divided like this", problems=problems)
 
 
 def divided(model: nn.Module, train: TrainSpec, data: JobData, inside: Together) -> Divided:

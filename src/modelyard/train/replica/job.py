@@ -61,18 +61,7 @@ def work(text: str) -> None:
         Snapshots(where, job=job.name, retention=retention) as snapshots,
     ):
         kept = restored(where, part.model, optimizer, inside)
-        if kept is None:
-            run.train(part.model, optimizer, update=applied, kept=due, course=course)
-        else:
-            run.restore(
-                part.model,
-                optimizer,
-                kept.tree,
-                update=applied,
-                kept=due,
-                course=course,
-                applied=kept.about.step,
-            )
+        run.restore(part.model, optimizer, kept, update=applied, kept=due, course=course)
         signal.signal(signal.SIGTERM, lambda *_: run.leave())
         for step in run.steps():
             validation.before(step)

@@ -13,6 +13,7 @@ import socket
 import threading
 from dataclasses import dataclass
 
+from modelyard.engines.local.environment import VISIBLE_DEVICES
 from modelyard.errors import InputError
 from modelyard.spec.training_parallel import ParallelSpec, PipelineSchedule
 
@@ -137,9 +138,23 @@ def spread(division: Division, host: str) -> tuple[Place, Meeting, Family]:
         pid = os.fork()
         if not pid:
             _end_with(lead)
-            return Place(division, index), meeting, Family([])
+            return _settled(Place(division, index)), meeting, Family([])
         children.append(pid)
-    return Place(division, 0), meeting, Family(children)
+    return _settled(Place(division, 0)), meeting, Family(children)
+
+
+def own_device(visible: str, place: Place) -> str:
+    """What a place sees of its worker's devices: its own where there is one for each, else all."""
+    devices = visible.split(",")
+    return devices[place.index] if len(devices) == place.division.places else visible
+
+
+def _settled(place: Place) -> Place:
+    """Have the libraries that will look for devices in this process find its own."""
+    for name in VISIBLE_DEVICES:
+        if name in os.environ:
+            os.environ[name] = own_device(os.environ[name], place)
+    return place
 
 
 def _bound(host: str) -> socket.socket:
