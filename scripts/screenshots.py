@@ -35,9 +35,11 @@ OPTIONS = (
 )
 CLUSTER = """
 name: yard
+links:
+  {inside_node: 900 GB/s, across_nodes: 400 Gbit/s, across_racks: 100 GB/s, across_pods: 50 GB/s}
 nodes:
-  - {name: a-, count: 4, device: H100, devices: 8, nodes_per_rack: 4, pod: a}
-  - {name: b-, count: 4, device: H100, devices: 8, nodes_per_rack: 4, pod: b}
+  - {name: a-, count: 4, device: H100, devices: 8, nodes_per_rack: 2, pod: a}
+  - {name: b-, count: 4, device: H100, devices: 8, nodes_per_rack: 2, pod: b}
 """
 TENANTS = """
 tenants:
@@ -120,6 +122,8 @@ def take(address: str, token: Path, job: str) -> None:
         page.goto(f"{address}/login")
         page.fill("input[name=token]", token.read_text().strip())
         page.click("main button")
+        # While somebody watches, the yard looks ahead: pictures show what it foresees.
+        page.wait_for_timeout(12_000)
         shot(page, f"{address}/", "cluster")
         shot(page, f"{address}/jobs/{job}", "job", high=1000)
         shot(page, f"{address}/time?window=15m", "time", high=1000)

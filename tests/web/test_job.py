@@ -12,7 +12,7 @@ from ..control.live import LiveYard
 from .conftest import Visitor
 from .test_pages import job_of, until_state
 
-ACTIONS = ("pause", "resume", "scale", "cancel")
+ACTIONS = ("pause", "resume", "scale", "priority", "cancel")
 
 
 def test_a_jobs_page(yard: LiveYard, admin: Visitor, red: Visitor) -> None:
@@ -59,8 +59,9 @@ def test_forms_do_what_the_api_does(yard: LiveYard, red: Visitor) -> None:
     assert "It pauses." in red.get(done.headers["location"]).text
     until_state(yard, job, "paused")
     assert red.post(f"/jobs/{job}/resume").status == 303
-    fields = {"min_devices": "1", "max_devices": "", "priority": "7"}
+    fields = {"min_devices": "1", "max_devices": ""}
     assert red.post(f"/jobs/{job}/scale", fields).status == 303
+    assert red.post(f"/jobs/{job}/priority", {"priority": "7"}).status == 303
     assert yard.client.job(job)["priority"] == 7
     assert red.post(f"/jobs/{job}/cancel").status == 303
     until_state(yard, job, "cancelled")

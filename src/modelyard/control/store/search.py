@@ -82,6 +82,13 @@ def search(database: Engine, question: Question) -> Found:
     return Found(tuple(rows[name] for name in names), int(total))
 
 
+def names_of(database: Engine, ids: Sequence[str]) -> dict[str, str]:
+    """What people call some jobs, over or not."""
+    asked = select(jobs.c.id, jobs.c.name).where(jobs.c.id.in_(ids))
+    with database.connect().execution_options(reads=True) as connection:
+        return {row.id: row.name for row in connection.execute(asked)}
+
+
 def tenants_of(database: Engine) -> list[str]:
     """Tenants that have ever had jobs."""
     with database.connect().execution_options(reads=True) as connection:
