@@ -139,7 +139,7 @@ def test_a_waiting_job_says_why_and_jobs_are_cancelled(
     log_in(page, address, admin_token(yard))
     page.goto(f"{address}/jobs?state=waiting")
     page.get_by_role("link", name="waits").click()
-    expect(page.locator("[data-live=why]")).to_contain_text("has waited")
+    expect(page.locator("[data-live=why]")).to_contain_text("Job waits has waited")
     expect(page.locator("[data-live=why]")).to_contain_text("none are free")
 
     page.goto(f"{address}/jobs/{full[0]['id']}")

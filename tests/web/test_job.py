@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from ..control.live import LiveYard
+from ..control.live import LiveYard, command_job
 from .conftest import Visitor
 from .test_pages import job_of, until_state
 
@@ -49,6 +49,17 @@ def test_nobody_sees_or_changes_what_belongs_to_others(
     for job in (other, own):
         assert yard.client.job(job)["state"] != "cancelled"
         yard.client.cancel(job)
+
+
+def test_a_job_that_failed_shows_the_log_of_who_brought_it_down(
+    yard: LiveYard, red: Visitor
+) -> None:
+    script = 'test "$YARD_NODE_RANK" = 0 && sleep 600; echo my fault; exit 3'
+    text = command_job("half", script, devices=4, more="tenant: red\n")
+    job = str(yard.client.submit_text(text)["id"])
+    until_state(yard, job, "failed")
+    page = red.get(f"/jobs/{job}").text
+    assert 'aria-label="What worker-1 wrote">my fault' in page
 
 
 def test_forms_do_what_the_api_does(yard: LiveYard, red: Visitor) -> None:
