@@ -9,6 +9,7 @@ runs, so that a laptop can fill 64 devices; the job whose page is shown really t
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import random
 import shutil
@@ -21,6 +22,7 @@ from pathlib import Path
 from playwright.sync_api import Page, sync_playwright
 
 from modelyard import Client
+from modelyard.errors import YardError
 
 ROOT = Path(__file__).resolve().parents[1]
 PICTURES = ROOT / "docs" / "pictures"
@@ -84,8 +86,13 @@ def main() -> None:
             time.sleep(SECONDS)
             take(str(client.status()["leader"]), (folder / "state" / "admin.token"), job)
         finally:
-            for one in Client().jobs(most=1000)["jobs"]:
-                Client().cancel(one["id"])
+            left = [str(one["id"]) for one in Client().jobs(most=1000)["jobs"]]
+            for one in left:
+                # It may have ended by itself meanwhile.
+                with contextlib.suppress(YardError):
+                    Client().cancel(one)
+            for one in left:
+                Client().wait(one, seconds=60)
             yard(folder, "down")
 
 
