@@ -20,6 +20,8 @@ playwright = pytest.importorskip(
 )
 expect = playwright.expect
 expect.set_options(timeout=60_000)
+#: A job that trains to its end, on a machine that does much else.
+TRAINED_MS = 200_000
 
 #: Only what the test asks for: no service of the browser's maker is called.
 OPTIONS = [
@@ -122,7 +124,7 @@ def test_a_job_is_watched_from_its_start_to_its_end(
     before = loss.inner_text()
     expect(loss).not_to_have_text(before)
     expect(page.locator("#log")).to_contain_text("loss")
-    expect(page.locator(".fact-state .state")).to_have_text("succeeded")
+    expect(page.locator(".fact-state .state")).to_have_text("succeeded", timeout=TRAINED_MS)
     expect(loss).to_contain_text(re.compile(f"step {STEPS:,}|step {STEPS}"))
     expect(page.locator("[data-live=checkpoints]")).to_contain_text("complete")
     expect(page.locator("[data-live=lines]")).to_contain_text("submitted")
@@ -137,7 +139,7 @@ def test_a_waiting_job_says_why_and_jobs_are_cancelled(
     log_in(page, address, admin_token(yard))
     page.goto(f"{address}/jobs?state=waiting")
     page.get_by_role("link", name="waits").click()
-    expect(page.locator("[data-live=why]")).to_contain_text("has waited")
+    expect(page.locator("[data-live=why]")).to_contain_text("Job waits has waited")
     expect(page.locator("[data-live=why]")).to_contain_text("none are free")
 
     page.goto(f"{address}/jobs/{full[0]['id']}")
@@ -154,11 +156,17 @@ def test_a_waiting_job_says_why_and_jobs_are_cancelled(
     page.goto(f"{address}/jobs/{waits}")
     expect(page.locator(".fact-state .state")).to_have_text("running")
     page.get_by_role("button", name="Scale…").click()
+    expect(page.get_by_role("dialog", name="Scale waits")).to_be_visible()
     page.get_by_label("Fewest devices").fill("3")
     page.get_by_label("Most devices").fill("2")
     page.get_by_role("button", name="Scale", exact=True).click()
     expect(page.get_by_role("alert").first).to_contain_text("devices")
     page.complaints.clear()  # The browser notes that the form was refused.
+    page.get_by_role("button", name="Priority…").click()
+    page.get_by_role("spinbutton", name="Priority").fill("3")
+    page.get_by_role("button", name="Priority", exact=True).click()
+    expect(page.get_by_role("status").filter(has_text="another priority")).to_be_visible()
+    assert yard.client.job(waits)["priority"] == 3
     for job in (waits, full[1]["id"]):
         yard.client.cancel(job)
 
@@ -223,7 +231,7 @@ def test_a_job_is_planned_edited_and_submitted(
     expect(file).to_have_value(re.compile("planned-and-edited"))
     page.get_by_role("button", name="Submit").click()
     expect(page.locator("h1")).to_contain_text("planned-and-edited")
-    expect(page.locator(".fact-state .state")).to_have_text("succeeded")
+    expect(page.locator(".fact-state .state")).to_have_text("succeeded", timeout=TRAINED_MS)
     expect(page.locator("[data-chart=loss] output")).to_contain_text("step 20")
 
 
@@ -291,7 +299,8 @@ def test_the_keyboard_and_a_phone(yard: LiveYard, address: str, page: playwright
     expect(page).to_have_url(re.compile(f"/jobs/{second}"))
 
     page.set_viewport_size({"width": 360, "height": 740})
-    for path in ("/", "/jobs", f"/jobs/{first}"):
+    others = ("/", "/?by=tenant", "/jobs", "/time", "/time?by=device", "/plan", "/compare")
+    for path in (*others, f"/jobs/{first}"):
         page.goto(address + path)
         expect(page.locator(".live")).to_contain_text("Live")
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), path
@@ -322,4 +331,8 @@ def test_pages_are_readable_without_scripts(
         page.get_by_role("button", name="Cancel…").click()
         page.get_by_role("dialog").get_by_role("button", name="Cancel", exact=True).click()
         expect(page.get_by_role("status")).to_contain_text("It ends")
+        page.get_by_role("link", name="Time", exact=True).click()
+        expect(page.get_by_role("img", name="Who had devices when")).to_be_visible()
+        page.get_by_role("link", name="Compare", exact=True).click()
+        expect(page.get_by_role("button", name="Compare")).to_be_visible()
     assert yard.client.wait(job, seconds=60)["state"] == "cancelled"

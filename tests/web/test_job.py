@@ -8,11 +8,11 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from ..control.live import LiveYard
+from ..control.live import LiveYard, command_job
 from .conftest import Visitor
 from .test_pages import job_of, until_state
 
-ACTIONS = ("pause", "resume", "scale", "cancel")
+ACTIONS = ("pause", "resume", "scale", "priority", "cancel")
 
 
 def test_a_jobs_page(yard: LiveYard, admin: Visitor, red: Visitor) -> None:
@@ -51,6 +51,17 @@ def test_nobody_sees_or_changes_what_belongs_to_others(
         yard.client.cancel(job)
 
 
+def test_a_job_that_failed_shows_the_log_of_who_brought_it_down(
+    yard: LiveYard, red: Visitor
+) -> None:
+    script = 'test "$YARD_NODE_RANK" = 0 && sleep 600; echo my fault; exit 3'
+    text = command_job("half", script, devices=4, more="tenant: red\n")
+    job = str(yard.client.submit_text(text)["id"])
+    until_state(yard, job, "failed")
+    page = red.get(f"/jobs/{job}").text
+    assert 'aria-label="What worker-1 wrote">my fault' in page
+
+
 def test_forms_do_what_the_api_does(yard: LiveYard, red: Visitor) -> None:
     job = job_of(yard, "turned")
     until_state(yard, job, "running")
@@ -59,8 +70,9 @@ def test_forms_do_what_the_api_does(yard: LiveYard, red: Visitor) -> None:
     assert "It pauses." in red.get(done.headers["location"]).text
     until_state(yard, job, "paused")
     assert red.post(f"/jobs/{job}/resume").status == 303
-    fields = {"min_devices": "1", "max_devices": "", "priority": "7"}
+    fields = {"min_devices": "1", "max_devices": ""}
     assert red.post(f"/jobs/{job}/scale", fields).status == 303
+    assert red.post(f"/jobs/{job}/priority", {"priority": "7"}).status == 303
     assert yard.client.job(job)["priority"] == 7
     assert red.post(f"/jobs/{job}/cancel").status == 303
     until_state(yard, job, "cancelled")

@@ -185,7 +185,7 @@ class Leading:
         It fails with `NotPossible` when it is refused, and with `NotNow` when this server does not
         lead or cannot write.
         """
-        asked = _Asked(event, specs or {}, Future(), note)
+        asked = _Asked(event, specs or {}, _promise(), note)
         if not self.leads:
             asked.answer.set_exception(_not_leading())
         else:
@@ -199,7 +199,7 @@ class Leading:
 
         What takes long, or asks the policy, is done `at_length`: in the policy's thread, on a copy.
         """
-        consulted = _Consulted(read, Future(), at_length)
+        consulted = _Consulted(read, _promise(), at_length)
         if not self.leads:
             consulted.answer.set_exception(_not_leading())
         else:
@@ -367,6 +367,13 @@ class Leading:
                 return
             if asked is not None:
                 asked.answer.set_exception(_not_leading())
+
+
+def _promise() -> Future[Any]:
+    """An answer that nobody can call off: whoever asked may have gone, as a page that is closed."""
+    answer: Future[Any] = Future()
+    answer.set_running_or_notify_cancel()
+    return answer
 
 
 def _consult(asked: _Consulted, lifecycle: Lifecycle, now: float) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -13,11 +13,15 @@ from starlette.concurrency import run_in_threadpool
 from starlette.routing import BaseRoute
 
 from modelyard.control.api.calls import Call
+from modelyard.control.history import as_seen, curves
 from modelyard.control.lifecycle.job import Job
 from modelyard.control.lifecycle.node import Health, NodeRecord
 from modelyard.control.lifecycle.states import State
 from modelyard.control.store.callers import Caller
+from modelyard.errors import InputError
 from modelyard.spec.cluster import Cluster, Node
+from modelyard.units import format_bandwidth
+from modelyard.web.charts import area_chart
 from modelyard.web.colours import colour
 from modelyard.web.picture import Picture
 from modelyard.web.site import Site
@@ -27,7 +31,9 @@ MOST_ABREAST = 8
 #: Maps with fewer nodes than these have large ones, and not so large ones.
 LARGE_UP_TO, MEDIUM_UP_TO = 16, 64
 #: in the lists beside the map
-MOST_RUNNING, MOST_WAITING, MOST_LINES = 40, 6, 12
+MOST_RUNNING, MOST_WAITING, MOST_LINES = 40, 6, 20
+#: behind the figures: how far back, and in how many steps
+TREND_SECONDS, TREND_POINTS = 3_600.0, 60
 #: One cell of the map and the space after it, in the map's own units.
 CELL, PITCH = 10, 12
 #: what devices are coloured by
@@ -45,6 +51,8 @@ class Run:
     label: str
     job: str = ""
     fill: str = ""
+    #: of a job, since when it is so; 0 of others
+    since: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +65,8 @@ class NodeView:
     used: int
     health: Health
     detail: str
+    #: its kind and its links, in words
+    built: str
     outer_bandwidth: float
     width: int
     height: int
@@ -86,9 +96,15 @@ class Place:
     def devices(self) -> int:
         return sum(node.devices for node in self.below())
 
-    @property
-    def count(self) -> int:
-        return sum(1 for _ in self.below())
+    def joined(self) -> Place:
+        """The same without switches that have nothing but one other switch below them."""
+        below = {name: place.joined() for name, place in self.places.items()}
+        if len(below) == 1 and not self.nodes:
+            (only,) = below.values()
+            slowest = min((one for one in (self.bandwidth, only.bandwidth) if one), default=0.0)
+            name = " · ".join(one for one in (self.name, only.name) if one)
+            return Place(name, slowest, only.places, only.nodes)
+        return Place(self.name, self.bandwidth, below, self.nodes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,13 +114,27 @@ class Figures:
     devices: int
     in_service: int
     used: int
-    #: free devices, those of them on nodes that others use too, and the most on one node
+    #: free devices, on how many nodes, and the most on one of them
     free: int
-    scattered: int
+    free_nodes: int
     largest: int
+    #: free devices in pieces: what is left of several nodes that are partly in use
+    scattered: int
     nodes: int
     health: Mapping[Health, int]
     devices_out: int
+
+
+@dataclass(frozen=True, slots=True)
+class Trend:
+    """The last hour, or as much of it as there has been: what was in use and how many waited."""
+
+    seconds: float
+    #: devices in the mean
+    used: float
+    #: shapes to draw; empty where there was nothing
+    used_path: str
+    waiting_path: str
 
 
 def routes(site: Site) -> list[BaseRoute]:
@@ -113,6 +143,7 @@ def routes(site: Site) -> list[BaseRoute]:
         store, scope = site.parts.yard.store, call.caller.scope
         counts = await run_in_threadpool(lambda: store.counts(tenant=scope))
         lines = await run_in_threadpool(lambda: store.latest(tenant=scope, most=MOST_LINES))
+        told = sorted({line.entry.job for line in lines if line.entry.job})
         way = call.request.query_params.get("by", "")
         way = way if way in WAYS else WAYS[0]
         cluster = site.parts.jobs.cluster
@@ -126,16 +157,19 @@ def routes(site: Site) -> list[BaseRoute]:
             "cluster": cluster,
             "place": place_of(cluster, picture, call.caller, way),
             "size": _size(len(cluster.nodes)),
+            "tenants": sorted(held_by(seen).items()) if way == "tenant" else [],
             "figures": figures(picture),
             "counts": counts,
             "running": heapq.nsmallest(MOST_RUNNING, seen, key=_largest_first),
             "running_count": len(seen),
             "waiting": heapq.nsmallest(MOST_WAITING, waits, key=_first_in_line),
             "waiting_count": len(waits),
+            "waiting_since": min((job.since for job in waits), default=None),
+            "trend": await trend(site, call.caller, picture.at, cluster.devices),
             "progress": picture.progress,
             "foreseen": picture.foreseen,
             "lines": lines,
-            "names": {job.id: job.facts.name for job in picture.jobs},
+            "names": await run_in_threadpool(store.names, told),
             "way": way,
         }
 
@@ -153,21 +187,54 @@ def place_of(cluster: Cluster, picture: Picture, caller: Caller, way: str) -> Pl
         if record is not None:
             at = _descend(whole, node, cluster.level_bandwidth)
             at.nodes.append(_node_view(node, record, holders, caller, way))
-    return whole
+    below = {name: place.joined() for name, place in whole.places.items()}
+    return Place(whole.name, whole.bandwidth, below, whole.nodes)
+
+
+def held_by(jobs: Iterable[Job]) -> Counter[str]:
+    """How many devices each tenant has."""
+    held: Counter[str] = Counter()
+    for job in jobs:
+        held[job.facts.tenant] += job.devices
+    return held
+
+
+async def trend(site: Site, caller: Caller, now: float, devices: int) -> Trend | None:
+    """How the last hour was, as the caller may see it."""
+    try:
+        whole, _ = await site.pasts.read(TREND_SECONDS, now)
+    except InputError:
+        # So much happened that nobody waits for it: the figures do without.
+        return None
+    means = await run_in_threadpool(
+        lambda: curves(as_seen(whole, caller.may_see), points=TREND_POINTS)
+    )
+    return Trend(
+        seconds=whole.until - whole.since,
+        used=sum(means.devices) / len(means.devices),
+        used_path=_area(means.devices, float(devices)),
+        waiting_path=_area(means.waiting, max(means.waiting)),
+    )
+
+
+def _area(line: Sequence[float], top: float) -> str:
+    return area_chart("", {"": ("", line)}, top=top).series[0].path if top else ""
 
 
 def figures(picture: Picture) -> Figures:
     """What can be counted; devices of all tenants, without saying whose."""
     taken = Counter(node for job in picture.active for node, _ in job.occupied())
     free = {node.name: max(len(node.in_service()) - taken[node.name], 0) for node in picture.nodes}
-    scattered = sum(count for name, count in free.items() if taken[name])
+    pieces = [count for name, count in free.items() if count and taken[name]]
     return Figures(
         devices=sum(node.devices for node in picture.nodes),
         in_service=sum(len(node.in_service()) for node in picture.nodes),
         used=taken.total(),
         free=sum(free.values()),
-        scattered=scattered,
+        free_nodes=sum(1 for count in free.values() if count),
         largest=max(free.values(), default=0),
+        # What is left of a single node is one place, not several.
+        scattered=sum(pieces) if len(pieces) > 1 else 0,
         nodes=len(picture.nodes),
         health=Counter(node.health for node in picture.nodes),
         devices_out=sum(
@@ -207,6 +274,7 @@ def _node_view(
         used=sum(1 for device in range(record.devices) if (node.name, device) in holders),
         health=record.health,
         detail=record.detail,
+        built=_built(node),
         outer_bandwidth=node.outer_bandwidth,
         width=abreast * PITCH - (PITCH - CELL),
         height=rows * PITCH - (PITCH - CELL),
@@ -215,6 +283,11 @@ def _node_view(
             for (sort, name), devices in groups.items()
         ),
     )
+
+
+def _built(node: Node) -> str:
+    links = ((node.inner_bandwidth, "between its devices"), (node.outer_bandwidth, "to others"))
+    return ", ".join([node.kind, *(f"{format_bandwidth(one)} {to}" for one, to in links if one)])
 
 
 def _group(record: NodeRecord, device: int, job: Job | None, caller: Caller) -> tuple[str, str]:
@@ -240,7 +313,7 @@ def _run(
         facts = jobs[name].facts
         words = f"{facts.name} of {facts.tenant}, {jobs[name].state}: {where}"
         fill = colour(facts.tenant if way == "tenant" else name)
-        return Run(sort, cells, words, job=name, fill=fill)
+        return Run(sort, cells, words, job=name, fill=fill, since=jobs[name].since)
     said = {"another": "another tenant's", "free": "free", "out": f"out of service ({name})"}
     return Run(sort, cells, f"{said[sort]}: {where}")
 

@@ -10,7 +10,7 @@ import hashlib
 from functools import lru_cache
 
 #: lightness and chroma in OKLCH
-TONES = ((0.66, 0.15), (0.74, 0.11), (0.58, 0.13))
+TONES = ((0.64, 0.16), (0.77, 0.12), (0.52, 0.13))
 HUES = 360
 
 

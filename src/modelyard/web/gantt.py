@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -11,12 +10,9 @@ from starlette.datastructures import QueryParams
 from starlette.routing import BaseRoute
 
 from modelyard.control.api.calls import Call
-from modelyard.control.api.past import read_history
 from modelyard.control.forecast.replay import Moment, Prediction
 from modelyard.control.history import SOMEBODY_ELSE, Curves, History, Span, as_seen, curves, uses
 from modelyard.control.lifecycle.states import State
-from modelyard.control.parts import Parts
-from modelyard.control.store.past import Known
 from modelyard.schedule.view import TenantView
 from modelyard.spec.cluster import Cluster
 from modelyard.web.charts import Chart, area_chart, bar_chart, line_chart
@@ -32,8 +28,6 @@ WAYS = ("job", "device")
 #: More rows than these are no picture any more.
 MOST_ROWS = 80
 POINTS = 120
-#: The log is folded anew after this share of the window, and not more often than that.
-STALE_SHARE, STALE_SECONDS = 1.0 / 400.0, 2.0
 #: marks of the axis
 TICKS = 6
 #: What is narrower, in percent of the picture, would not be seen.
@@ -122,17 +116,17 @@ class Asked:
 
 
 def routes(site: Site) -> list[BaseRoute]:
-    pasts = Pasts(site.parts)
-
     async def context(call: Call) -> dict[str, object]:
         asked = Asked.of(call.request.query_params)
         picture = await site.camera.picture()
-        whole, known = await pasts.read(WINDOWS[asked.window], picture.at)
+        whole, known = await site.pasts.read(WINDOWS[asked.window], picture.at)
         history = as_seen(whole, call.caller.may_see)
         seen = {
             name: one for name, one in picture.foreseen.items() if call.caller.may_see(one.tenant)
         }
-        frame = _frame(history, seen.values())
+        # Which devices jobs will have is not foreseen: rows of devices end now.
+        ahead = seen.values() if asked.way == "job" else ()
+        frame = _frame(history, WINDOWS[asked.window], ahead)
         cluster = site.parts.jobs.cluster
         names = {name: one.name for name, one in known.items() if call.caller.may_see(one.tenant)}
         rows = (
@@ -160,30 +154,13 @@ def routes(site: Site) -> list[BaseRoute]:
     return [*site.page("/time", "gantt", context, live=("rows", "charts", "shares"))]
 
 
-class Pasts:
-    """The past of every window, read from the log once for all who look at it."""
-
-    def __init__(self, parts: Parts) -> None:
-        self._store = parts.yard.store
-        self._kept: dict[float, tuple[History, dict[str, Known]]] = {}
-        self._reading: dict[float, asyncio.Lock] = {}
-
-    async def read(self, window: float, now: float) -> tuple[History, dict[str, Known]]:
-        """What happened to everybody lately, up to a moment ago."""
-        async with self._reading.setdefault(window, asyncio.Lock()):
-            kept = self._kept.get(window)
-            stale = max(STALE_SHARE * window, STALE_SECONDS)
-            if kept is None or now - kept[0].until > stale:
-                kept = await run_in_threadpool(read_history, self._store, now - window, now)
-                self._kept[window] = kept
-            return kept
-
-
-def _frame(history: History, foreseen: Iterable[Prediction]) -> Frame:
-    """The window, and ahead of it as far as anything is foreseen, but not too far."""
+def _frame(history: History, window: float, foreseen: Iterable[Prediction]) -> Frame:
+    """What was, and ahead of it as far as anything is foreseen, but not too far."""
     ends = [one.end.at for one in foreseen if one.end is not None]
-    most = history.until + AHEAD * (history.until - history.since)
-    least = history.until + 0.02 * (history.until - history.since)
+    lasted = history.until - history.since
+    # A yard younger than the window looks ahead for as long as it has been there.
+    most = history.until + min(AHEAD * window, lasted)
+    least = history.until + 0.02 * lasted
     return Frame(history.since, history.until, min(max([*ends, least]), most))
 
 

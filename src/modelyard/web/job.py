@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from starlette.concurrency import run_in_threadpool
@@ -13,6 +14,7 @@ from modelyard.control.api.calls import Call
 from modelyard.control.api.jobs import roles
 from modelyard.control.lifecycle.job import Job
 from modelyard.control.lifecycle.states import State
+from modelyard.control.store.callers import Caller
 from modelyard.errors import YardError
 from modelyard.keep.listing import RUN_CHECKPOINTS, Listed, listed
 from modelyard.keep.store import open_store
@@ -20,14 +22,18 @@ from modelyard.web.curves import Courses, Points
 from modelyard.web.job_actions import ACTIONS, action_routes, open_to
 from modelyard.web.jobs import row_of
 from modelyard.web.live import Message
+from modelyard.web.picture import Picture
 from modelyard.web.site import Site
+from modelyard.web.stills import Still, stills
 from modelyard.web.task_log import Chosen
 from modelyard.web.timeline import timeline
-from modelyard.web.waiting import Explanations
+from modelyard.web.waiting import Explanations, named
 
 #: lines of the log in the list of events, and behind the timeline
 MOST_LINES, MOST_SPANS = 200, 1_000
 MOST_CHECKPOINTS = 20
+#: workers that have gone and whose logs are offered still, the last first to be kept
+MOST_GONE = 6
 LIVE = ("head", "why", "timeline", "tasks", "checkpoints", "lines")
 
 
@@ -55,12 +61,15 @@ class JobPage:
             "row": row_of(kept, picture),
             "waits": waits,
             "why": await self.explanations.of(kept) if waits else None,
+            "named": partial(named, names=_names(picture, call.caller) if waits else {}),
             "lines": lines[:MOST_LINES],
             "timeline": timeline(lines[::-1], kept.ended or picture.at),
             "tasks": list(job.tasks()),
             "checkpoints": await run_in_threadpool(self._checkpoints, job),
             "written": json.loads(kept.spec) if kept.spec else {},
-            "roles": roles(job),
+            # Only a page that is loaded needs them: it asks by itself.
+            "stills": lambda: self._stills(job),
+            "roles": _roles(job, chosen),
             "chosen": chosen,
             "log": await run_in_threadpool(chosen.tail, self.jobs.engine),
             "actions": {name: ACTIONS[name] for name in open_to(job)} if may_change else {},
@@ -85,6 +94,9 @@ class JobPage:
             told.append(Message("log", data, f"{curve}@{chosen.place(piece.after)}"))
         return told
 
+    def _stills(self, job: Job) -> list[Still]:
+        return stills(self.courses.points(self._journal(job)))
+
     def _journal(self, job: Job) -> Path:
         return self.site.parts.run(job.id) / "journal.jsonl"
 
@@ -98,6 +110,19 @@ class JobPage:
         except (YardError, OSError):
             # They are being written and removed at this very moment.
             return []
+
+
+def _names(picture: Picture, caller: Caller) -> dict[str, str]:
+    seen = (job.facts for job in picture.jobs if caller.may_see(job.facts.tenant))
+    return {facts.id: facts.name for facts in seen}
+
+
+def _roles(job: Job, chosen: Chosen) -> list[str]:
+    """Tasks whose logs are offered: all that there are, and of those that went the last ones."""
+    every = roles(job)
+    offered = {"conductor", chosen.role, *every[-MOST_GONE:]}
+    offered.update(slot.role for _, slot in job.tasks())
+    return [role for role in every if role in offered]
 
 
 def _shape(points: Points) -> dict[str, object]:

@@ -46,8 +46,14 @@ ACTIONS: Mapping[str, Action] = {
         Action(
             "scale",
             "Scale",
-            "The numbers of devices that it may have, and who goes first.",
-            "It was changed.",
+            "The numbers of devices that it may have.",
+            "It may have other numbers of devices now.",
+        ),
+        Action(
+            "priority",
+            "Priority",
+            "Among jobs that could start, those with more of it go first.",
+            "It has another priority now.",
         ),
         Action(
             "cancel", "Cancel", "It ends for good, and cannot be resumed.", "It ends.", grave=True
@@ -61,13 +67,13 @@ def open_to(job: Job) -> list[str]:
     if job.state.over:
         return []
     turn = "resume" if job.state is State.PAUSED else "pause"
-    return [turn, "scale", "cancel"]
+    return [turn, "scale", "priority", "cancel"]
 
 
 def action_routes(site: Site, context: Context) -> list[Route]:
     jobs = site.parts.jobs
     answers: dict[str, Answer] = {wish.value: jobs.wish(wish) for wish in Wish}
-    answers["scale"] = _scaled(jobs)
+    answers["scale"] = answers["priority"] = _changed(jobs)
     return [
         site.action(f"/jobs/{{job}}/{name}", _asked(site, name, answer, context))
         for name, answer in answers.items()
@@ -93,7 +99,7 @@ def _asked(site: Site, name: str, answer: Answer, context: Context) -> Answer:
     return route
 
 
-def _scaled(jobs: Jobs) -> Answer:
+def _changed(jobs: Jobs) -> Answer:
     async def answer(call: Call) -> Response:
         async def fields() -> Fields:
             return _numbers(await form(call))

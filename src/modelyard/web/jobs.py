@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from urllib.parse import urlencode
 
 from starlette.concurrency import run_in_threadpool
@@ -142,7 +142,9 @@ def row_of(kept: Kept, picture: Picture) -> Row:
     foreseen = picture.foreseen.get(job.id)
     if (known := picture.progress.get(job.id)) is not None:
         return Row(job, kept.ended, known.fraction, known.left_seconds, foreseen)
-    return Row(job, kept.ended, fraction_of(kept), None, foreseen)
+    # What runs has run for longer than when its seconds were last counted.
+    counted = replace(kept, job=job.accounted(picture.at)) if job.state.placed else kept
+    return Row(job, kept.ended, fraction_of(counted), None, foreseen)
 
 
 def fraction_of(kept: Kept) -> float | None:

@@ -122,9 +122,9 @@ def _figures(best: Plan) -> list[Figure]:
         cost, cost_range = _split(say.money_interval(best.usd))
         found.append(Figure("Cost", cost, cost_range, _kept(best.budget_probability, "budget")))
     found.append(Figure("A step", step, step_range, f"{say.count(best.steps)} steps"))
-    of = f"of {say.memory(capacity)}, " if capacity else ""
+    of = f"of a device's {say.memory(capacity)}, " if capacity else ""
     note = f"{of}{say.risk(best.memory_risk)} risk of running out"
-    found.append(Figure("Memory of a device", memory, memory_range, note))
+    found.append(Figure("Memory", memory, memory_range, note))
     if best.loss:
         loss, loss_range = _split(say.loss_interval(best.loss))
         found.append(Figure("Loss", loss, loss_range, f"on {say.count(best.tokens)} tokens"))

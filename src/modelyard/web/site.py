@@ -39,6 +39,7 @@ from modelyard.web.live import (
     Pulse,
     block,
 )
+from modelyard.web.pasts import Pasts
 from modelyard.web.picture import Camera, Picture
 from modelyard.web.session import Sessions
 from modelyard.web.static_files import StaticFiles, static_files
@@ -78,6 +79,7 @@ class Site:
         self.static = static_files()
         self.sessions = Sessions(parts.secret, self.clock)
         self.camera = Camera(parts)
+        self.pasts = Pasts(parts)
         self.pulse = Pulse(self.camera)
         self.templates = _templates(self.static)
         #: live blocks by page, caller and picture

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from modelyard.control.api.calls import Call
 from modelyard.control.api.jobs import roles
 from modelyard.control.lifecycle.job import Job
-from modelyard.engines.interface import Engine, TaskName
+from modelyard.control.lifecycle.states import State
+from modelyard.engines.interface import Engine, TaskName, parse_task_name
 
 #: of the log on a page that is opened, and in one message
 TAIL_BYTES, PIECE_BYTES = 24 * 1024, 64 * 1024
@@ -35,16 +36,23 @@ class Chosen:
 
     @classmethod
     def of(cls, call: Call, job: Job) -> Chosen:
-        """What the address says; the conductor, or the first worker, of the last attempt."""
+        """What the address says; else whoever brought the job down, or else the conductor or the
+        first worker of the last attempt.
+        """
         query = call.request.query_params
+        blamed = parse_task_name(job.culprit) if job.culprit and _failed(job) else None
         usual = "conductor" if job.elastic else "worker-0"
+        usual = blamed.role if blamed and blamed.role in roles(job) else usual
         role = query.get("task", "") if query.get("task", "") in roles(job) else usual
         said = query.get("attempt", "")
         attempt = int(said) if said.isascii() and said.isdigit() and len(said) < 6 else 0
         attempt = attempt if 1 <= attempt <= job.attempt else job.attempt
         current = {slot.role: slot.incarnation for _, slot in job.tasks()}
         incarnation = current.get(role, 0) if attempt == job.attempt else 0
-        return cls(role, attempt, TaskName(job.id, attempt, role, incarnation))
+        name = TaskName(job.id, attempt, role, incarnation)
+        if blamed and (blamed.role, blamed.attempt) == (role, attempt):
+            name = blamed
+        return cls(role, attempt, name)
 
     def place(self, position: int) -> str:
         """Where somebody is in the log, in words that only this task understands."""
@@ -64,6 +72,10 @@ class Chosen:
     def more(self, engine: Engine, start: int) -> Piece:
         """What it wrote from there on."""
         return _piece(*engine.log(self.name, start=start, most_bytes=PIECE_BYTES))
+
+
+def _failed(job: Job) -> bool:
+    return job.state is State.FAILED
 
 
 def _piece(data: bytes, after: int) -> Piece:

@@ -7,6 +7,8 @@ said last, and are told when there is something new.
 from __future__ import annotations
 
 import asyncio
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from modelyard.control.api.jobs import Jobs
@@ -20,6 +22,11 @@ MOST_KEPT = 256
 PATIENCE_SECONDS = 0.15
 
 Explanation = dict[str, object]
+
+
+def named(words: str, names: Mapping[str, str]) -> str:
+    """An explanation that calls jobs by their names, which people know, instead of their ids."""
+    return re.sub(r"\w+", lambda found: names.get(found[0], found[0]), words)
 
 
 @dataclass(slots=True)

@@ -67,6 +67,13 @@ def opening(database: Engine, since: float) -> list[Entry]:
     return [line_of(row).entry for row in _read(database, asked)]
 
 
+def beginning(database: Engine) -> float | None:
+    """When the first thing happened that anybody wrote down."""
+    first = select(entries.c.at).order_by(entries.c.number).limit(1)
+    rows = _read(database, first)
+    return float(rows[0].at) if rows else None
+
+
 def count_between(database: Engine, since: float, until: float) -> int:
     """How long the log of that time is."""
     asked = select(func.count()).where(entries.c.at >= since, entries.c.at < until)

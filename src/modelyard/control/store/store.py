@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from typing import Any
@@ -137,6 +137,11 @@ class Store:
         """How many jobs there are on all pages."""
         counted = select(func.count()).select_from(jobs).where(*_conditions(asked))
         return int(self._read(counted)[0][0])
+
+    def names(self, ids: Collection[str]) -> dict[str, str]:
+        """What people call some jobs, over or not."""
+        found = self._read(select(jobs.c.id, jobs.c.name).where(jobs.c.id.in_(ids)))
+        return {row.id: row.name for row in found}
 
     def tenants(self) -> list[str]:
         """Tenants that have ever had jobs."""

@@ -1,5 +1,6 @@
 // The map: say what is under the pointer or the focus, show where else the job is, and let arrow keys
 // walk from job to job, so that Tab does not have to pass a thousand devices.
+import { duration } from "./time.js";
 import { hideTip, showTip } from "./tip.js";
 
 const map = document.querySelector(".map");
@@ -20,18 +21,25 @@ let picked = null;
 function pick(job) {
   picked = job ?? null;
   map.classList.toggle("picked", Boolean(job));
-  for (const element of document.querySelectorAll(".pick")) element.classList.remove("pick");
+  for (const element of document.querySelectorAll(".pick, .crossed")) element.classList.remove("pick", "crossed");
   if (!job) return;
   for (const element of document.querySelectorAll(`[data-job="${CSS.escape(job)}"]`)) {
     element.classList.add("pick");
+  }
+  // Links that the job crosses: those above a switch that has some of its devices, but not all.
+  const all = map.querySelectorAll(".pick").length;
+  for (const place of map.querySelectorAll(".place")) {
+    const inside = place.querySelectorAll(".pick").length;
+    if (inside && inside < all) place.classList.add("crossed");
   }
 }
 
 function tell(element) {
   const [head, where] = element.dataset.tip.split(/: (?=[^:]*$)/);
-  const row = element.dataset.job && document.getElementById(`running-${element.dataset.job}`);
-  const since = row?.querySelector("time")?.textContent;
-  showTip(element, head, since ? `${where} · for ${since}` : where);
+  const since = Number(element.dataset.since);
+  if (!since) return showTip(element, head, where);
+  const clock = new Date(1000 * since).toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit" });
+  showTip(element, head, `${where} · since ${clock}, ${duration(Date.now() / 1000 - since)}`);
 }
 
 function quiet() {
