@@ -26,7 +26,7 @@ from modelyard.control.backup.place import Place
 from modelyard.control.backup.reading import backup_problems
 from modelyard.control.backup.writing import What, back_up
 from modelyard.control.lifecycle.job import Facts, Form, Job
-from modelyard.control.lifecycle.machine import Entry, Outcome
+from modelyard.control.lifecycle.outcomes import Entry, Outcome
 from modelyard.control.store.connection import open_database, sqlite_url
 from modelyard.control.store.lease import take
 from modelyard.control.store.migrate import upgrade

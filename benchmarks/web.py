@@ -28,7 +28,7 @@ import psutil
 
 from modelyard.control.client import Client
 from modelyard.control.lifecycle.job import Facts, Form, Job
-from modelyard.control.lifecycle.machine import Outcome
+from modelyard.control.lifecycle.outcomes import Outcome
 from modelyard.control.lifecycle.states import Reason, State
 from modelyard.control.store import lease
 from modelyard.control.store.connection import open_database, sqlite_url

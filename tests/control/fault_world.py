@@ -26,8 +26,9 @@ from modelyard.control.lifecycle.events import (
 from modelyard.control.lifecycle.health import DEVICE_FAULT_CODE
 from modelyard.control.lifecycle.invariants import violations
 from modelyard.control.lifecycle.job import Facts, Form, Job
-from modelyard.control.lifecycle.machine import Entry, Lifecycle, NotPossible, Outcome
+from modelyard.control.lifecycle.machine import Lifecycle, NotPossible
 from modelyard.control.lifecycle.node import Health, NodeRecord
+from modelyard.control.lifecycle.outcomes import Entry, Outcome
 from modelyard.control.lifecycle.states import State
 from modelyard.control.loop import Loop
 from modelyard.engines.interface import Exit, Phase, Report, Superseded, Task, TaskName

@@ -10,7 +10,7 @@ from sqlalchemy import Engine
 
 from modelyard.control.board import Board
 from modelyard.control.lifecycle.job import Facts, Form, Job
-from modelyard.control.lifecycle.machine import Outcome
+from modelyard.control.lifecycle.outcomes import Outcome
 from modelyard.control.lifecycle.states import State
 from modelyard.control.listing import Listing, Order
 from modelyard.control.store.callers import Caller, Callers, Role, digest_of, issue, revoke

@@ -13,7 +13,7 @@ from sqlalchemy import Engine
 from modelyard.control import feed as feed_module
 from modelyard.control.api.shapes import line_shape
 from modelyard.control.feed import Feed
-from modelyard.control.lifecycle.machine import Entry, Outcome
+from modelyard.control.lifecycle.outcomes import Entry, Outcome
 from modelyard.control.store.lease import take
 from modelyard.control.store.store import Store
 

@@ -15,8 +15,9 @@ from modelyard.control.api.past import history_shape, read_history
 from modelyard.control.history import SOMEBODY_ELSE, as_seen, curves, fold, uses
 from modelyard.control.lifecycle.events import Decided, NodeSeen, Submitted, TaskUp, Wish, Wished
 from modelyard.control.lifecycle.job import Facts, Form, Job
-from modelyard.control.lifecycle.machine import Entry, Lifecycle
+from modelyard.control.lifecycle.machine import Lifecycle
 from modelyard.control.lifecycle.node import NodeRecord
+from modelyard.control.lifecycle.outcomes import Entry
 from modelyard.control.lifecycle.states import Reason, State
 from modelyard.control.store import past
 from modelyard.control.store.lease import take

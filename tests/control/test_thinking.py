@@ -12,8 +12,9 @@ import pytest
 
 from modelyard.control.lifecycle.events import Decided, NodeSeen, Submitted, Wish, Wished
 from modelyard.control.lifecycle.job import Facts, Form, Job
-from modelyard.control.lifecycle.machine import Lifecycle, Outcome
+from modelyard.control.lifecycle.machine import Lifecycle
 from modelyard.control.lifecycle.node import NodeRecord
+from modelyard.control.lifecycle.outcomes import Outcome
 from modelyard.control.lifecycle.states import State
 from modelyard.control.loop import Loop
 from modelyard.control.thinking import Thinking, hand_over

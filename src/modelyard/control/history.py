@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from modelyard.control.lifecycle.job import Held
-from modelyard.control.lifecycle.machine import Entry
+from modelyard.control.lifecycle.outcomes import Entry
 from modelyard.control.lifecycle.states import Reason, State
 
 #: What belongs to somebody whose jobs the caller may not see is called that everywhere.

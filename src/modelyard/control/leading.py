@@ -30,7 +30,8 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from modelyard.control.board import Board
 from modelyard.control.lifecycle.events import Event
-from modelyard.control.lifecycle.machine import Lifecycle, Outcome
+from modelyard.control.lifecycle.machine import Lifecycle
+from modelyard.control.lifecycle.outcomes import Outcome
 from modelyard.control.loop import Decide, Loop, ProbeRecipe, Recipe
 from modelyard.control.store import lease
 from modelyard.control.store.callers import Note

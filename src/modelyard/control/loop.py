@@ -16,7 +16,8 @@ from typing import Protocol
 from modelyard.control.lifecycle.events import Decided, Event, ProbeOver, TaskRefused
 from modelyard.control.lifecycle.health import suspects
 from modelyard.control.lifecycle.job import Job, Slot
-from modelyard.control.lifecycle.machine import Lifecycle, Outcome
+from modelyard.control.lifecycle.machine import Lifecycle
+from modelyard.control.lifecycle.outcomes import Outcome
 from modelyard.control.lifecycle.reconcile import (
     Forget,
     Order,

@@ -38,8 +38,9 @@ from modelyard.control.knowledge import Estimate, LiveKnowledge
 from modelyard.control.leading import PACE, Leading, Pace
 from modelyard.control.lifecycle.events import Decided, Event, NodeSeen, Noted, Progressed
 from modelyard.control.lifecycle.job import Job
-from modelyard.control.lifecycle.machine import Lifecycle, Outcome
+from modelyard.control.lifecycle.machine import Lifecycle
 from modelyard.control.lifecycle.node import NodeRecord
+from modelyard.control.lifecycle.outcomes import Outcome
 from modelyard.control.lifecycle.states import State
 from modelyard.control.loop import Decide
 from modelyard.control.parts import Pages, Parts, no_pages

@@ -20,7 +20,8 @@ from modelyard.control.forecast.forecasts import Forecasts
 from modelyard.control.leading import Leading
 from modelyard.control.lifecycle.events import Event, Rescoped, Submitted, Wish, Wished
 from modelyard.control.lifecycle.job import Job
-from modelyard.control.lifecycle.machine import Lifecycle, Outcome
+from modelyard.control.lifecycle.machine import Lifecycle
+from modelyard.control.lifecycle.outcomes import Outcome
 from modelyard.control.lifecycle.states import State
 from modelyard.control.store.store import Kept, Store
 from modelyard.control.submission import checked_id, new_id, submission

@@ -18,8 +18,9 @@ from modelyard.control.backup.checkpoints import checkpoint_of, send
 from modelyard.control.backup.place import Place
 from modelyard.control.backup.reading import Backup, Record
 from modelyard.control.lifecycle.events import NodeTurned, TaskOver
-from modelyard.control.lifecycle.machine import Entry, Lifecycle, Outcome
+from modelyard.control.lifecycle.machine import Lifecycle
 from modelyard.control.lifecycle.node import Health
+from modelyard.control.lifecycle.outcomes import Entry, Outcome
 from modelyard.control.store import lease
 from modelyard.control.store.connection import open_database, sqlite_url
 from modelyard.control.store.migrate import upgrade

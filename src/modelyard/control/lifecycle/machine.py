@@ -7,7 +7,7 @@ that nothing is ever done of which the log knows nothing.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import singledispatchmethod
 
 from modelyard.control.lifecycle import health, places
@@ -31,8 +31,9 @@ from modelyard.control.lifecycle.events import (
     Wish,
     Wished,
 )
-from modelyard.control.lifecycle.job import CONDUCTOR_SLOT, Form, Held, Job, Slot
+from modelyard.control.lifecycle.job import CONDUCTOR_SLOT, Form, Job, Slot
 from modelyard.control.lifecycle.node import Health, NodeRecord
+from modelyard.control.lifecycle.outcomes import NOTHING, Entry, Outcome, joined, of_node, told
 from modelyard.control.lifecycle.states import Reason, State
 from modelyard.engines.interface import TaskName
 from modelyard.errors import InputError
@@ -41,36 +42,6 @@ from modelyard.errors import InputError
 class NotPossible(InputError):
     """What was asked cannot be done to the job as it is."""
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
-    """A line of the log: what happened to whom, when, and by whose word."""
-
-    at: float
-    job: str = ""
-    #: of the job
-    tenant: str = ""
-    node: str = ""
-    attempt: int = 0
-    #: the job's state and reason afterwards
-    state: State | None = None
-    reason: Reason | None = None
-    #: nodes and devices that the job was given, afterwards
-    held: Held = ()
-    what: str
-    who: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What follows from an event: records as they are now, and lines of the log."""
-
-    jobs: tuple[Job, ...] = ()
-    nodes: tuple[NodeRecord, ...] = ()
-    entries: tuple[Entry, ...] = ()
-
-
-NOTHING = Outcome()
 
 _WITH_TASKS = frozenset((State.STARTING, State.RUNNING, State.STOPPING))
 
@@ -119,7 +90,7 @@ class Lifecycle:
         job = event.job
         if job.id in self.jobs:
             return NOTHING
-        return _told(job, event.at, "submitted", who=job.facts.owner)
+        return told(job, event.at, "submitted", who=job.facts.owner)
 
     @handle.register
     def _(self, event: Wished) -> Outcome:
@@ -132,8 +103,8 @@ class Lifecycle:
             raise NotPossible(f"job {job.id} is ending already", fix="wait until it has ended")
         if job.state.placed or job.state is State.STOPPING:
             stopping = _stopping(job, event.at, replace(wanted, detail=what))
-            return _told(stopping, event.at, what, who=event.who)
-        return _told(
+            return told(stopping, event.at, what, who=event.who)
+        return told(
             job.moved(wanted.state, wanted.reason, event.at, what), event.at, what, who=event.who
         )
 
@@ -154,16 +125,16 @@ class Lifecycle:
         if changed == job:
             return NOTHING
         what = f"{low} to {high} devices, priority {event.priority}, as {event.who} asked"
-        told = _told(changed, event.at, what, who=event.who)
+        rescoped = told(changed, event.at, what, who=event.who)
         if not job.state.placed or job.devices <= high:
-            return told
+            return rescoped
         # Policies keep a running job's size or grow it; that it has too much is known here.
         if not job.elastic:
             what = f"stopped to run on {high} devices or fewer"
-            return _joined((told, _stopped(changed, event.at, _LATER[Reason.MOVED], what)))
+            return joined((rescoped, _stopped(changed, event.at, _LATER[Reason.MOVED], what)))
         oldest = tuple(sorted(job.slots, key=lambda slot: slot.number)[: high // each])
-        return _joined(
-            (told, self._resized(changed, event.at, replace(job, slots=tuple(oldest)).parts))
+        return joined(
+            (rescoped, self._resized(changed, event.at, replace(job, slots=tuple(oldest)).parts))
         )
 
     # The policy.
@@ -204,7 +175,7 @@ class Lifecycle:
             conductor=conductor,
             first_start=job.first_start if job.first_start is not None else event.at,
         ).moved(State.STARTING, Reason.PLACED, event.at)
-        return _told(started, event.at, f"placed on {_in_words(event.parts)}")
+        return told(started, event.at, f"placed on {_in_words(event.parts)}")
 
     def _resized(self, job: Job, at: float, parts: tuple[tuple[str, int], ...]) -> Outcome:
         if not places.whole(job.facts, parts):
@@ -224,7 +195,7 @@ class Lifecycle:
         )
         reason = Reason.RESIZED if job.state is State.RUNNING else job.reason
         changed = changed.moved(job.state, reason, at)
-        return _told(changed, at, f"resized to {_in_words(changed.parts)}")
+        return told(changed, at, f"resized to {_in_words(changed.parts)}")
 
     def _devices_for(self, parts: tuple[tuple[str, int], ...]) -> dict[str, tuple[int, ...]]:
         jobs = self.active.values()
@@ -241,9 +212,7 @@ class Lifecycle:
         whole = all(one.up or one.done for _, one in changed.tasks())
         if not whole or not job.state.placed:
             return Outcome(jobs=(changed,))
-        return _told(
-            changed.moved(State.RUNNING, Reason.UP, event.at), event.at, "all tasks are up"
-        )
+        return told(changed.moved(State.RUNNING, Reason.UP, event.at), event.at, "all tasks are up")
 
     @handle.register
     def _(self, event: TaskRefused) -> Outcome:
@@ -267,7 +236,7 @@ class Lifecycle:
             return _stopped(
                 _without(job.accounted(event.at), slot), event.at, end, "all steps are done"
             )
-        return _joined((self._died(job, slot, event), self._noted_on_node(job, slot, event)))
+        return joined((self._died(job, slot, event), self._noted_on_node(job, slot, event)))
 
     def _died(self, job: Job, slot: Slot, event: TaskOver) -> Outcome:
         """What follows for the job from the end of a task that was to go on."""
@@ -286,7 +255,7 @@ class Lifecycle:
         changed = _with_slot(died, slot, slot.again(not_before=follows.not_before))
         if job.state is State.RUNNING:
             changed = changed.moved(State.RUNNING, Reason.HEALING, event.at, what)
-        return _told(changed, event.at, f"{what}; it is started again")
+        return told(changed, event.at, f"{what}; it is started again")
 
     def _noted_on_node(self, job: Job, slot: Slot, event: TaskOver) -> Outcome:
         node = self.nodes.get(slot.node)
@@ -353,12 +322,12 @@ class Lifecycle:
             return NOTHING
         if not event.why:
             changed = health.given_back(node, event.device)
-            return _of_node(changed, event.at, f"device {event.device} is in service again")
+            return of_node(changed, event.at, f"device {event.device} is in service again")
         changed = health.taken_out(node, event.device, event.why, probe=event.probe)
         what = f"device {event.device} is out of service: {event.why}"
         reason = Reason.DEVICE_FAILED if event.probe else Reason.NODE_DRAINED
-        told = _of_node(changed, event.at, what)
-        return self._evacuated(told, changed, (event.device,), event.at, reason)
+        noted = of_node(changed, event.at, what)
+        return self._evacuated(noted, changed, (event.device,), event.at, reason)
 
     @handle.register
     def _(self, event: ProbeOver) -> Outcome:
@@ -369,13 +338,13 @@ class Lifecycle:
         device = f"device {event.device}"
         if event.exit is not None and event.exit.code == 0:
             changed = health.given_back(node, event.device)
-            return _of_node(changed, event.at, f"{device} has passed its probe: in service again")
+            return of_node(changed, event.at, f"{device} has passed its probe: in service again")
         slot = Slot(number=0, node=node.name, devices=(event.device,))
         how = event.why or ending(event.exit, slot).detail
         changed = health.failed_again(node, event.device, event.at, how)
         pause = changed.probes[event.device].not_before - event.at
         what = f"{device} has not passed its probe, which {how}; the next is in {pause:.0f} s"
-        return _of_node(changed, event.at, what)
+        return of_node(changed, event.at, what)
 
     @handle.register
     def _(self, event: Relieved) -> Outcome:
@@ -394,7 +363,7 @@ class Lifecycle:
         left = tuple(one for one in job.slots if one is not slot)
         fewer = replace(job.accounted(event.at), slots=left, leaving=(*job.leaving, slot))
         fewer = fewer.moved(job.state, Reason.RESIZED, event.at, f"{event.node} is overloaded")
-        return _told(fewer, event.at, f"gives {slot.role} up: {event.node} is overloaded")
+        return told(fewer, event.at, f"gives {slot.role} up: {event.node} is overloaded")
 
     def _evacuated(
         self, so_far: Outcome, node: NodeRecord, devices: Iterable[int], at: float, reason: Reason
@@ -417,11 +386,11 @@ class Lifecycle:
             if conducted and sum(len(slot.devices) for slot in left) >= job.min_devices:
                 fewer = replace(job.accounted(at), slots=left, leaving=(*job.leaving, *lost))
                 fewer = fewer.moved(job.state, Reason.RESIZED, at, f"{reason}: {node.name}")
-                results.append(_told(fewer, at, f"goes on without {node.name}"))
+                results.append(told(fewer, at, f"goes on without {node.name}"))
             else:
                 what = f"stopped: {reason} ({node.name})"
                 results.append(_stopped(job, at, _LATER[reason], what))
-        return _joined(results)
+        return joined(results)
 
     # The yard itself.
 
@@ -429,7 +398,7 @@ class Lifecycle:
     def _(self, event: Halted) -> Outcome:
         what = f"stopped: {event.who} takes the yard down"
         placed = [job for job in self.active.values() if job.state.placed]
-        return _joined(_stopped(job, event.at, _LATER[Reason.YARD_DOWN], what) for job in placed)
+        return joined(_stopped(job, event.at, _LATER[Reason.YARD_DOWN], what) for job in placed)
 
     @handle.register
     def _(self, event: Noted) -> Outcome:
@@ -476,19 +445,19 @@ def _resumed(job: Job, event: Wished) -> Outcome:
     what = f"resumed by {event.who}"
     if job.state is State.PAUSED:
         moved = job.moved(State.WAITING, Reason.RESUMED, event.at)
-        return _told(replace(moved, not_before=0.0), event.at, what, who=event.who)
+        return told(replace(moved, not_before=0.0), event.at, what, who=event.who)
     if job.state is State.STOPPING and job.then == (State.PAUSED, Reason.PAUSED):
         soon = replace(
             job, then=(State.WAITING, Reason.RESUMED), detail="resumed as soon as it has stopped"
         )
-        return _told(soon, event.at, what, who=event.who)
+        return told(soon, event.at, what, who=event.who)
     raise NotPossible(f"job {job.id} is {job.state}, not paused", fix="see 'yard ps'")
 
 
 def _stopped(job: Job, at: float, end: Ending, what: str) -> Outcome:
     """Ask a placed job's tasks to end; what it is afterwards is known already."""
     stopping = replace(_stopping(job, at, end), not_before=end.not_before)
-    return _joined((_told(stopping, at, what), _ended(stopping, at)))
+    return joined((told(stopping, at, what), _ended(stopping, at)))
 
 
 def _stopping(job: Job, at: float, end: Ending) -> Job:
@@ -503,7 +472,7 @@ def _ended(job: Job, at: float) -> Outcome:
     assert job.then is not None
     state, reason = job.then
     moved = replace(job, then=None, slots=()).moved(state, reason, at, job.detail)
-    return _told(moved, at, "its last task has ended")
+    return told(moved, at, "its last task has ended")
 
 
 def _finished_part(job: Job, slot: Slot, at: float) -> Outcome:
@@ -532,36 +501,6 @@ def _without(job: Job, gone: Slot) -> Job:
         job,
         slots=tuple(slot for slot in job.slots if slot is not gone),
         leaving=tuple(slot for slot in job.leaving if slot is not gone),
-    )
-
-
-def _told(job: Job, at: float, what: str, *, who: str = "") -> Outcome:
-    entry = Entry(
-        at=at,
-        job=job.id,
-        tenant=job.facts.tenant,
-        attempt=job.attempt,
-        state=job.state,
-        reason=job.reason,
-        held=job.held,
-        what=what,
-        who=who,
-    )
-    return Outcome(jobs=(job,), entries=(entry,))
-
-
-def _of_node(node: NodeRecord, at: float, what: str) -> Outcome:
-    return Outcome(nodes=(node,), entries=(Entry(at=at, node=node.name, what=what),))
-
-
-def _joined(outcomes: Iterable[Outcome]) -> Outcome:
-    """All outcomes as one; of a job that is in several, the last word counts."""
-    found = list(outcomes)
-    jobs = {job.id: job for outcome in found for job in outcome.jobs}
-    return Outcome(
-        jobs=tuple(jobs.values()),
-        nodes=tuple(node for outcome in found for node in outcome.nodes),
-        entries=tuple(entry for outcome in found for entry in outcome.entries),
     )
 
 

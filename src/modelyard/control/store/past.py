@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Engine, Row, Select, func, or_, select
 
-from modelyard.control.lifecycle.machine import Entry
+from modelyard.control.lifecycle.outcomes import Entry
 from modelyard.control.store.store import Kept, kept_of, line_of
 from modelyard.control.store.tables import entries, jobs
 

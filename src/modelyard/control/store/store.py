@@ -24,7 +24,8 @@ from sqlalchemy import (
 from sqlalchemy.dialects import postgresql, sqlite
 
 from modelyard.control.lifecycle.job import Held, Job
-from modelyard.control.lifecycle.machine import Entry, Lifecycle, Outcome
+from modelyard.control.lifecycle.machine import Lifecycle
+from modelyard.control.lifecycle.outcomes import Entry, Outcome
 from modelyard.control.lifecycle.states import OVER, Reason, State
 from modelyard.control.listing import LIVELINESS, Listing, Order
 from modelyard.control.store.callers import Callers, Note
