@@ -97,6 +97,21 @@ def test_a_queue_is_played_to_its_end() -> None:
         assert one.end.high - one.end.low > 20.0
 
 
+def test_nobody_says_when_a_job_starts_that_waits_for_jobs_of_unknown_length() -> None:
+    """One that runs says that it takes a minute, the other says nothing."""
+    said = {"j0": Estimate(seconds=60.0), "k0": Estimate(), "l0": Estimate(), "m0": Estimate()}
+    world = World("fifo", said)
+    for at, name in enumerate(said):
+        world.submit(name, at=float(at))
+    world.decide(10.0)
+    found = world.forecast(12.0)
+    # The first of those who wait has the place of the one that ends; the next one has nobody's.
+    assert found["l0"].start.at == pytest.approx(70.0)
+    assert not found["l0"].hangs
+    assert found["m0"].start is None
+    assert found["m0"].hangs
+
+
 def test_the_yard_itself_does_not_notice() -> None:
     said = {f"j{at}": Estimate(steps=50.0, curve=CURVE) for at in range(5)}
     world, other = World("yard", said), World("yard", said)

@@ -18,6 +18,7 @@ FOUND: dict[str, Any] = {
     "devices": 2,
     "nodes": [["node1", 2]],
     "basis": "said",
+    "hangs": False,
     "waiting": 1,
     "beyond": False,
     "device_hours": 1.9,

@@ -16,6 +16,8 @@ from modelyard.control.lifecycle.states import Reason, State
 from modelyard.control.replayed import workload_of
 from modelyard.control.store.store import Kept
 from modelyard.control.workload import recorded, step_times
+from modelyard.spec.allocation import Footprint
+from modelyard.speed.amdahl import AmdahlSpeed
 
 from .live import LiveYard, command_job
 
@@ -57,6 +59,14 @@ def test_measured_steps_become_a_length_and_a_law(tmp_path: Path) -> None:
     assert found.duration == pytest.approx(40 * 0.25, rel=0.1)
     assert found.serial == pytest.approx(0.0, abs=0.1)
     assert (found.measured, found.completion_seconds, notes) == (True, 100.0, [])
+
+
+def test_a_command_takes_as_long_on_however_many_devices(tmp_path: Path) -> None:
+    """It was given a range; on fewer devices than its most it would otherwise never end."""
+    (found,), _ = recorded([kept(Form.COMMAND, most=4, run_seconds=30.0)], tmp_path.joinpath, 300.0)
+    assert (found.serial, found.crossing) == (1.0, 0.0)
+    law = AmdahlSpeed(found.serial, found.crossing, found.devices)
+    assert {law.goodput(Footprint("cpu", (n,))) for n in (1, 2, 4)} == {1.0}
 
 
 def test_what_is_not_over_is_believed_and_that_is_said(tmp_path: Path) -> None:

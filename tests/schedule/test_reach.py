@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from modelyard.errors import PolicyError
 from modelyard.schedule.jobs import JobCard
 from modelyard.schedule.reach import within_reach
 from modelyard.schedule.registry import policy
@@ -16,6 +17,7 @@ from modelyard.simulate.scenario import Scenario
 from modelyard.simulate.workload import TraceJob, Workload
 from modelyard.spec.shorthand import load_cluster
 from modelyard.speed.amdahl import AmdahlSpeed
+from modelyard.speed.fixed import FixedWork
 from modelyard.speed.steps import StepsWork
 
 CLUSTER = load_cluster("2x3xA100+1x8xT4")
@@ -56,3 +58,11 @@ def test_a_job_whose_largest_size_is_beyond_the_cluster_runs_on_what_there_is(na
     engine = Engine(Scenario(workload, cluster, tenants, round_seconds=10.0), policy(name))
     engine.play()
     assert all(engine.recorder.end_of(row) is not None for row in range(2))
+
+
+def test_a_run_ends_in_which_a_job_holds_devices_and_does_nothing() -> None:
+    """Its work needs more devices than it says that it can do with, and than there are."""
+    job = TraceJob("idle", 0.0, 8, FixedWork(100.0, 8), min_devices=1, max_devices=8)
+    scenario = Scenario(Workload("w", (job,)), load_cluster("1x4xA100"), round_seconds=10.0)
+    with pytest.raises(PolicyError, match="do nothing"):
+        Engine(scenario, policy("fifo")).play()

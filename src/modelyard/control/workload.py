@@ -28,6 +28,7 @@ from modelyard.control.store.store import Kept
 from modelyard.schedule.forecast import UNKNOWN_SECONDS
 from modelyard.spec.allocation import Footprint
 from modelyard.speed.model import Observation
+from modelyard.units import counted
 
 #: Of a journal the end is read, which has thousands of steps.
 JOURNAL_BYTES = 4 * 2**20
@@ -82,12 +83,12 @@ def recorded(
     believed = sum(not one.measured for one in found)
     notes = []
     if idle:
-        notes.append(f"{idle:,} jobs ended before they ran: left out")
+        notes.append(f"ended before they ran, and left out: {counted(idle, 'job')}")
     if believed:
-        notes.append(f"{believed:,} jobs are not over: they take as long as is believed now")
+        notes.append(f"not over, and as long as is believed now: {counted(believed, 'job')}")
     if again:
-        what = "their length is all the time that they ran"
-        notes.append(f"{again:,} commands were stopped and started again: {what}")
+        what = "stopped and started again, and as long as they ran in all"
+        notes.append(f"{what}: {counted(again, 'command')}")
     return found, notes
 
 
@@ -106,10 +107,13 @@ def _recorded(kept: Kept, run: Callable[[str], Path], now: float) -> Recorded:
         duration = _training_seconds(known, job.max_devices, over=job.state.over, spent=spent)
         serial = _serial(known, job.min_devices, job.max_devices)
         crossing = min(ASSUMED_CROSSING, 1.0 - serial)
-    elif job.state.over:
-        duration = spent - job.attempt * COMMAND_START_SECONDS
     else:
         duration = max(estimate.seconds or 0.0, 2.0 * spent) or UNKNOWN_SECONDS
+        if job.state.over:
+            duration = spent - job.attempt * COMMAND_START_SECONDS
+        if job.min_devices < job.max_devices:
+            # A command takes as long on however many devices.
+            serial, crossing = 1.0, 0.0
     return Recorded(
         id=job.id,
         submitted=job.facts.submitted,

@@ -62,7 +62,7 @@ class Explanation:
 
     def sentence(self) -> str:
         """The whole explanation for people."""
-        waited = format_duration(max(self.now - self.since, 0.0))
+        waited = format_duration(float(round(max(self.now - self.since, 0.0))))
         why = "; ".join(str(cause) for cause in self.causes)
         text = f"Job {self.job} has waited {waited}: {why}."
         if self.unblocked_by:

@@ -39,8 +39,8 @@ from modelyard.speed.progress import Progress
 
 #: Allocations whose footprint is remembered: most of those inside one node of a large cluster.
 FOOTPRINTS_KEPT = 16_384
-#: Rounds and faults go on for ever; a policy must not make jobs wait for ever. So many decisions
-#: in a row that leave everyone waiting on an idle cluster in full service end the run.
+#: Rounds and faults go on for ever; a policy must not make jobs wait for ever. After so many
+#: decisions in a row in which nothing happened, a run ends in which nobody gets anywhere.
 IDLE_DECISIONS = 1000
 #: So many times in a row that a job was stopped by a failing node, while none ended, are nodes
 #: that fail faster than jobs get anything done.
@@ -247,6 +247,8 @@ class Engine:
                     self._fail(subject)
                 elif kind == Kind.REPAIR:
                     self._repair(subject)
+        if news:
+            self._idle_decisions = 0
         if not self.scenario.round_seconds:
             return due or news
         return due or (news and self._reacts())
@@ -283,17 +285,21 @@ class Engine:
             self._agenda.plan(self._next_round, Kind.ROUND)
 
     def _watch_for_standstill(self) -> None:
-        everyone_waits = self.waiting == len(self.active) > 0
-        stands_still = everyone_waits and int(self.available.sum()) == self.cluster.devices
-        self._idle_decisions = self._idle_decisions + 1 if stands_still else 0
-        if self._idle_decisions > IDLE_DECISIONS:
+        """Rounds go on for ever: notice when nobody gets anywhere in them."""
+        self._idle_decisions += 1
+        if self._idle_decisions <= IDLE_DECISIONS:
+            return
+        self._idle_decisions = 0
+        whole = self.in_service == self.cluster.devices
+        running = (row for row in self.active.tolist() if self.book.held[row])
+        if whole and all(self._progress[row].horizon() == math.inf for row in running):
             self._report_deadlock()
 
     def _report_deadlock(self) -> None:
         stuck = [self.book.cards[row].id for row in self.active.tolist()]
         raise PolicyError(
-            f"policy '{self.policy.name}' leaves {len(stuck)} jobs waiting for ever with nothing "
-            f"running (first: {', '.join(stuck[:3])})",
+            f"policy '{self.policy.name}' leaves {len(stuck)} jobs waiting for ever, or on devices "
+            f"on which they do nothing (first: {', '.join(stuck[:3])})",
             fix="check tenants' limits and device kinds of these jobs, or use another policy",
         )
 
@@ -327,7 +333,6 @@ class Engine:
             self.book.left[row] = progress.remaining(self._asked_footprint(job))
         self.active = np.append(self.active, row)
         self.waiting += 1
-        self._idle_decisions = 0
         if self._lane:
             self._lane.put(row, self._candidate(row))
         self.recorder.arrived(self.now)

@@ -104,6 +104,9 @@ class PredictionShape(TypedDict):
     devices: Annotated[int, Field(description="that it has, or gets first")]
     nodes: Annotated[list[tuple[str, int]], Field(description="and how many of which node")]
     basis: Annotated[Basis, Field(description="on what it rests how long the job takes")]
+    hangs: Annotated[
+        bool, Field(description="its start waits for jobs of which nobody knows how long they take")
+    ]
 
 
 @CLOSED

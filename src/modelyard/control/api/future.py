@@ -119,6 +119,7 @@ def outlook_shape(found: Outlook, job: Job, caller: Caller, *, at: float) -> Out
         "devices": prediction.devices,
         "nodes": list(prediction.parts),
         "basis": prediction.basis,
+        "hangs": prediction.hangs,
         "waiting": found.waiting,
         "beyond": found.beyond,
         "device_hours": sum(prediction.service.values()) / 3600.0 if prediction.end else None,

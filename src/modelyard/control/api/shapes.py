@@ -79,6 +79,7 @@ def prediction_shape(found: Prediction) -> PredictionShape:
         "devices": found.devices,
         "nodes": list(found.parts),
         "basis": found.basis,
+        "hangs": found.hangs,
     }
 
 

@@ -130,6 +130,9 @@ class OutlookShape(TypedDict):
     devices: int
     nodes: list[tuple[str, int]]
     basis: Basis
+    hangs: Annotated[
+        bool, Field(description="its start waits for jobs of which nobody knows how long they take")
+    ]
     waiting: Annotated[int, Field(description="jobs that wait already")]
     beyond: Annotated[bool, Field(description="whether too many of them do to say anything")]
     device_hours: float | None

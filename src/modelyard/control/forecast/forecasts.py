@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -38,6 +39,12 @@ class Forecast:
     #: worlds behind the intervals
     worlds: int
     stamp: int
+
+    def still_holds(self, present: Present) -> bool:
+        """Whether nothing has happened since then, and nothing that should have."""
+        starts = (one.start for one in self.predictions.values() if one.start is not None)
+        soonest = min((start.at for start in starts if start.at > self.at), default=math.inf)
+        return self.stamp == present.stamp and present.now <= soonest
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +98,8 @@ class Forecasts:
                 return kept
             present = self._present(None)
             self._asked = time.monotonic()
-            old = time.monotonic() - self._made > KEPT_SECONDS
-            if kept is not None and kept.stamp == present.stamp and not old:
+            young = time.monotonic() - self._made <= KEPT_SECONDS
+            if kept is not None and kept.still_holds(present) and young:
                 return kept
             self._kept = _forecast(present)
             self._made = time.monotonic()

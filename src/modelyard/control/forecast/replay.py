@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 
@@ -70,6 +70,8 @@ class Prediction:
     service: dict[str, float]
     #: on what it rests how long the job takes
     basis: Basis
+    #: whether its start hangs on jobs of which nobody knows how long they take: then there is none
+    hangs: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,9 +98,14 @@ class Replays:
     def play(self, *, seconds: float, worlds: int = WORLDS) -> None:
         """The believed world, and as many of the others as so much computing allows."""
         until = time.thread_time() + seconds
-        self.believed = self._future(None, until)
-        for world, quantiles in enumerate(_drawn(len(self.present.candidates), worlds)):
-            self.worlds.append(self._future(quantiles, until))
+        lengths = [candidate.length for candidate in self.present.candidates]
+        # Nobody promises that a job of unknown length ends: who needs its place may wait for ever.
+        believed = [one.seconds if one.known else math.inf for one in lengths]
+        whole = sum(one.seconds for one in lengths if one.known)
+        self.believed = self._future(believed, until, horizon=FIRST_LOOK_SECONDS + whole)
+        for world, quantiles in enumerate(_drawn(len(lengths), worlds)):
+            drawn = [one.at(quantile) for one, quantile in zip(lengths, quantiles, strict=True)]
+            self.worlds.append(self._future(drawn, until))
             if time.thread_time() > until:
                 # This one was cut short, and one of a pair says less than none.
                 del self.worlds[world - world % 2 :]
@@ -130,6 +137,7 @@ class Replays:
             devices=given.devices if given else 0,
             service=believed.service.get(name, {}),
             basis=candidate.length.basis,
+            hangs=start is None and any(name in world.starts for world in self.worlds),
         )
 
     def _moment(
@@ -148,7 +156,10 @@ class Replays:
             max(high, believed) if high < math.inf else None,
         )
 
-    def _future(self, quantiles: list[float] | None, until: float) -> _Future:
+    def _future(
+        self, lengths: Sequence[float], until: float, *, horizon: float = 2 * HORIZON_SECONDS
+    ) -> _Future:
+        """What happens where jobs take so long, up to a horizon."""
         present = self.present
         # The clock of a run begins now: a day is little beside the seconds since 1970.
         scenario = Scenario(
@@ -158,8 +169,8 @@ class Replays:
             restart_seconds=present.restart_seconds,
         )
         standing = [
-            _standing(present, candidate, None if quantiles is None else quantiles[at])
-            for at, candidate in enumerate(present.candidates)
+            _standing(present, candidate, lasts)
+            for candidate, lasts in zip(present.candidates, lengths, strict=True)
         ]
         engine = resume(
             scenario,
@@ -169,17 +180,17 @@ class Replays:
             available=present.available,
             finished=deepcopy(present.finished),
         )
-        _play(engine, until)
+        _play(engine, until, min(horizon, 2 * HORIZON_SECONDS))
         return _told(present, engine)
 
 
-def _play(engine: Engine, until: float) -> None:
+def _play(engine: Engine, until: float, horizon: float) -> None:
     """As far as there is time; a job that can never start keeps nobody from being foreseen."""
     look = FIRST_LOOK_SECONDS
     try:
-        while engine.left and look <= 2 * HORIZON_SECONDS:
-            engine.play(until=look)
-            if time.thread_time() > until:
+        while engine.left:
+            engine.play(until=min(look, horizon))
+            if look >= horizon or time.thread_time() > until:
                 return
             look *= 2.0
     # Nobody can ever start any more, or the policy, which may be anybody's code, raised something.
@@ -188,9 +199,8 @@ def _play(engine: Engine, until: float) -> None:
             log.warning("the policy failed in a forecast: %r", error)
 
 
-def _standing(present: Present, candidate: Candidate, quantile: float | None) -> Standing:
+def _standing(present: Present, candidate: Candidate, lasts: float) -> Standing:
     job, card, now = candidate.job, candidate.card, present.now
-    lasts = candidate.length.seconds if quantile is None else candidate.length.at(quantile)
     start_seconds = TRAINING_START_SECONDS if job.elastic else COMMAND_START_SECONDS
     starting = job.state is State.STARTING
     trace = TraceJob(

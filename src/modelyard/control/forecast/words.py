@@ -68,6 +68,9 @@ def _start(found: Mapping[str, Any]) -> str:
     waiting = f"; {counted(found['waiting'], 'job')} {verb} already" if found["waiting"] else ""
     if found["beyond"]:
         return f"nobody can say when{waiting}"
+    if found["hangs"]:
+        what = "it waits for jobs of which nobody knows how long they take"
+        return f"nobody can say when: {what}{waiting}"
     if found["start"] is None:
         return f"not as things stand: 'yard why' says more once it is submitted{waiting}"
     return moment_words(found["start"], found["at"]) + waiting
