@@ -68,6 +68,7 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --editable '.[dev,train]' \
 	  --constraint constraints.txt --build-constraint constraints.txt --compile-bytecode
 	touch $@
+	echo "ready: source $(BIN)/activate, then yard --help"
 
 $(BEAM): $(STAMP)
 	echo "installing Apache Beam into $(VENV)"

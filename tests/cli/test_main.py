@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from modelyard import __version__
-from modelyard.cli.main import VERBS, LazyGroup, Verb, yard
+from modelyard.cli.main import SECTIONS, VERBS, LazyGroup, Verb, yard
 from modelyard.errors import InputError, Problem, YardError
 
 #: What makes a start slow; `yard --help` needs none of it.
@@ -31,7 +31,9 @@ def run_verb(monkeypatch: pytest.MonkeyPatch) -> Run:
         module = ModuleType("verb_under_test")
         module.act = click.command("act")(body)  # type: ignore[attr-defined]
         monkeypatch.setitem(sys.modules, module.__name__, module)
-        group = LazyGroup(name="yard", verbs={"act": Verb("verb_under_test:act", "Act.")})
+        group = LazyGroup(
+            name="yard", sections={"Verbs": {"act": Verb("verb_under_test:act", "Act.")}}
+        )
         return CliRunner().invoke(group, ["act"])
 
     return run
@@ -46,9 +48,12 @@ def python(*arguments: str) -> subprocess.CompletedProcess[str]:
 def test_help_lists_the_verbs_in_the_order_of_the_table() -> None:
     shown = CliRunner().invoke(yard, ["--help"])
     assert shown.exit_code == 0
-    lines = shown.stdout.partition("Commands:")[2].splitlines()
-    rows = [line.split(maxsplit=1) for line in lines if line.startswith("  ")]
-    assert rows[: len(VERBS)] == [[name, verb.summary] for name, verb in VERBS.items()]
+    rest = shown.stdout
+    for title, verbs in SECTIONS.items():
+        before, _, rest = rest.partition(f"\n{title}:\n")
+        assert rest, f"{title} is not below {before[-200:]}"
+        rows = [line.split(maxsplit=1) for line in rest.splitlines()[: len(verbs)]]
+        assert rows == [[name, verb.summary] for name, verb in verbs.items()]
 
 
 def test_help_loads_nothing_heavy() -> None:

@@ -24,26 +24,45 @@ SAMPLES, BATCH = 240, 12
 PATIENCE_SECONDS = 120.0
 
 
-def job(folder: Path, more: str = "") -> Path:
+def job(folder: Path, more: str = "", *, seconds: float = 0.1) -> Path:
     path = folder / "job.yaml"
     path.write_text(
         f"name: counts\ndevices: {{min: 1, max: 4}}\nscript: {COUNTING}\n"
-        f"args: ['{folder}', '0.1']\nbatch: {BATCH}\nsteps: {SAMPLES // BATCH}\n{more}"
+        f"args: ['{folder}', '{seconds}']\nbatch: {BATCH}\nsteps: {SAMPLES // BATCH}\n{more}"
     )
     return path
 
 
-def test_an_interrupted_job_goes_on_and_loses_nothing(tmp_path: Path) -> None:
-    """A real process, because Ctrl-C is a signal to one."""
-    command = [sys.executable, "-m", "modelyard", "train", str(job(tmp_path)), "--workers", "2"]
-    first = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-    journal = tmp_path / "counts-run" / "journal.jsonl"
+def started(command: list[str], folder: Path) -> subprocess.Popen[str]:
+    """A job that has made some steps."""
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    journal = folder / "counts-run" / "journal.jsonl"
     until = time.monotonic() + PATIENCE_SECONDS
     while not journal.exists() or journal.read_bytes().count(b'"commit"') < 3:
         assert time.monotonic() < until, "the job does not start"
-        assert first.poll() is None
+        assert process.poll() is None
         time.sleep(0.05)
-    os.kill(first.pid, signal.SIGINT)
+    return process
+
+
+def test_a_job_that_runs_is_not_started_twice(tmp_path: Path) -> None:
+    """Two real processes, because they are told apart by a lock of one."""
+    command = [sys.executable, "-m", "modelyard", "train", str(job(tmp_path, seconds=1.0))]
+    first = started(command, tmp_path)
+    again = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_SECONDS)
+    first.terminate()
+    first.communicate(timeout=PATIENCE_SECONDS)
+    assert again.returncode == EXIT_MISTAKE
+    assert again.stderr.startswith("error: another conductor keeps the journal")
+    assert "Traceback" not in again.stderr
+
+
+@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_job_goes_on_and_loses_nothing(tmp_path: Path, ending: int) -> None:
+    """A real process, because Ctrl-C is a signal to one; whoever runs services sends the other."""
+    command = [sys.executable, "-m", "modelyard", "train", str(job(tmp_path)), "--workers", "2"]
+    first = started(command, tmp_path)
+    os.kill(first.pid, ending)
     _, told = first.communicate(timeout=PATIENCE_SECONDS)
     assert first.returncode == EXIT_INTERRUPTED
     *_, last = told.splitlines()

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import shlex
 import time
-from glob import escape as glob_escape
 from typing import TYPE_CHECKING
 
 import click
 
 from modelyard.cli.output import called_as, counted, output_option, print_json, print_table
+from modelyard.cli.run_of_job import run_of_job
 from modelyard.errors import InputError
 from modelyard.units import format_bytes, format_duration
 
@@ -39,7 +39,7 @@ def checkpoints(context: click.Context, place: str, verify: bool, output: str) -
     from modelyard.keep.listing import Condition, listed, run_checkpoints
     from modelyard.keep.store import open_store
 
-    place = _run_of_job(place) or place
+    place = run_of_job(place) or place
     where = run_checkpoints(place)
     found = listed(open_store(where), verify=verify)
     if not found:
@@ -51,28 +51,6 @@ def checkpoints(context: click.Context, place: str, verify: bool, output: str) -
     else:
         _print(found, place)
     context.exit(1 if damaged else 0)
-
-
-def _run_of_job(name: str) -> str | None:
-    """The folder of a job's run in this machine's yard; None where that is not what was named."""
-    from pathlib import Path
-
-    if "://" in name or Path(name).exists():
-        return None
-    from modelyard.control.client import CallRefused, Client, NoYard, yard_folder
-
-    runs = yard_folder() / "runs"
-    try:
-        job = str(Client(patience_seconds=0.0).job(name)["id"])
-    except CallRefused as refused:
-        if refused.status != 409:
-            return None
-        raise
-    except (NoYard, InputError):
-        # What was kept is there also while the yard is down.
-        here = [one for one in runs.glob(f"{glob_escape(name)}*") if one.is_dir()]
-        return str(here[0]) if len(here) == 1 else None
-    return str(runs / job)
 
 
 def _print(found: list[Listed], place: str) -> None:

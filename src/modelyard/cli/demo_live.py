@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import shutil
-import signal
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 
 import click
 
@@ -30,6 +27,7 @@ from modelyard.cli.demo_stage import Stage, set_up
 from modelyard.cli.demo_story import Story
 from modelyard.cli.demo_summary import WORKLOAD_FILE, kept_lines, next_steps, summary_lines
 from modelyard.cli.demo_yard import DemoYard
+from modelyard.cli.endings import endings_like_ctrl_c, undisturbed
 from modelyard.cli.output import print_json
 from modelyard.cli.scenario import tenant_views
 from modelyard.errors import InputError, cause_of
@@ -60,12 +58,12 @@ def perform(wanted: Wanted) -> int:
     yard = DemoYard(folder / "yard", folder / JOBS_FOLDER / TENANTS_FILE, listen=wanted.listen)
     kept = False
     try:
-        with _endings_like_ctrl_c():
+        with endings_like_ctrl_c():
             found = _played(folder, yard, wanted, lines)
             kept = wanted.keep
     finally:
         if not kept:
-            with _undisturbed():
+            with undisturbed():
                 yard.end()
                 shutil.rmtree(folder, ignore_errors=True)
     if wanted.output == "json":
@@ -118,7 +116,7 @@ def _real_fifo(
     try:
         return replay(yard, stage.folder, outcome, lines)
     finally:
-        with _undisturbed():
+        with undisturbed():
             yard.end()
 
 
@@ -130,30 +128,3 @@ def _leave_results(stage: Stage, workload: Workload, out: Path) -> None:
     except OSError as error:
         what = f"the results cannot be written to {out}: {cause_of(error)}"
         raise InputError(what, fix="choose another folder with --out") from error
-
-
-@contextmanager
-def _endings_like_ctrl_c() -> Iterator[None]:
-    """Whoever asks this process to end, or closes its terminal, gets the same order as Ctrl-C."""
-
-    def interrupt(_number: int, _frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    before = {one: signal.signal(one, interrupt) for one in (signal.SIGTERM, signal.SIGHUP)}
-    try:
-        yield
-    finally:
-        for one, handler in before.items():
-            signal.signal(one, handler)
-
-
-@contextmanager
-def _undisturbed() -> Iterator[None]:
-    """Tidying up takes a second, and is not to be left half done."""
-    endings = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    before = {one: signal.signal(one, signal.SIG_IGN) for one in endings}
-    try:
-        yield
-    finally:
-        for one, handler in before.items():
-            signal.signal(one, handler)

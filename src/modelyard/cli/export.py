@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from modelyard.cli.output import output_option, print_json
+from modelyard.cli.run_of_job import run_of_job
 from modelyard.cli.train import need_torch
 from modelyard.units import format_bytes
 
@@ -50,7 +51,8 @@ def export(
 ) -> None:
     """Export a trained model: safetensors, config.json and its tokenizer.
 
-    RUN is the folder of a run, a folder of checkpoints, or an address such as s3://bucket/folder.
+    RUN is the folder of a run, a folder of checkpoints, an address such as s3://bucket/folder, or a
+    job of this machine's yard: its id, the beginning of one, or its name.
     transformers loads the result and computes the same logits. A model that has no class there
     is written as safetensors under its own names.
 
@@ -58,6 +60,7 @@ def export(
     Examples:
       yard export small-gpt-run --to small-gpt
       yard export small-gpt-run --to small-gpt --step 100 --dtype bfloat16
+      yard export 3f9a --to small-gpt
       yard export s3://models/small-gpt --to small-gpt -o json
     """
     need_torch()
@@ -65,7 +68,7 @@ def export(
     from modelyard.train.export_checkpoint import export_checkpoint
 
     job = (read_job(job_file), job_file.parent) if job_file is not None else None
-    done = export_checkpoint(source, folder, job=job, step=step, dtype=dtype)
+    done = export_checkpoint(run_of_job(source) or source, folder, job=job, step=step, dtype=dtype)
     size = sum(path.stat().st_size for path in folder.iterdir())
     if output == "json":
         print_json(_as_json(done, size))

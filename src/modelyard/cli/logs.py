@@ -34,7 +34,11 @@ def logs(job: str, follow: bool, task: str, attempt: int | None) -> None:
 
     client, start = Client(), 0
     while True:
-        over = client.job(job)["state"] in OVER
+        found = client.job(job)
+        over = found["state"] in OVER
+        if not found["attempt"] and not follow:
+            click.echo(f"{found['id']} has not started yet: see 'yard why {job}'", err=True)
+            return
         piece, after = client.log(job, role=task, start=start, attempt=attempt)
         sys.stdout.buffer.write(piece)
         sys.stdout.buffer.flush()

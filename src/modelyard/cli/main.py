@@ -64,56 +64,77 @@ class Verb:
         return command
 
 
-#: In the order of `yard --help`: the main job first.
-VERBS: Mapping[str, Verb] = {
-    "up": Verb("modelyard.cli.up:up", "Start the yard of this machine."),
-    "down": Verb("modelyard.cli.up:down", "Stop the yard of this machine."),
-    "web": Verb("modelyard.cli.web:web", "Open the yard's pages, logged in."),
-    "submit": Verb("modelyard.cli.submit:submit", "Give the yard a job."),
-    "ps": Verb("modelyard.cli.ps:ps", "List the yard's jobs."),
-    "top": Verb("modelyard.cli.top:top", "Watch the yard on one screen."),
-    "why": Verb("modelyard.cli.why:why", "Say why a job waits, here or in a simulation."),
-    "logs": Verb("modelyard.cli.logs:logs", "Print what a job wrote."),
-    "events": Verb("modelyard.cli.logs:events", "Print what happened to jobs."),
-    "pause": Verb("modelyard.cli.wishes:pause", "Stop jobs for now."),
-    "resume": Verb("modelyard.cli.wishes:resume", "Let paused jobs run again."),
-    "cancel": Verb("modelyard.cli.wishes:cancel", "End jobs for good."),
-    "scale": Verb("modelyard.cli.wishes:scale", "Change a job's devices or priority."),
-    "nodes": Verb("modelyard.cli.nodes:nodes", "Show nodes; drain and return them."),
-    "tenants": Verb("modelyard.cli.tenants:tenants", "Show tenants; change their rights."),
-    "audit": Verb("modelyard.cli.audit:audit", "Say who did what to the yard."),
-    "tokens": Verb("modelyard.cli.tokens:tokens", "Say who may call the yard."),
-    "doctor": Verb("modelyard.cli.doctor:doctor", "Find what is wrong, and how to mend it."),
-    "bundle": Verb("modelyard.cli.bundle:bundle", "Gather what a bug report needs."),
-    "backup": Verb("modelyard.cli.backup:backup", "Back the yard up; check what there is."),
-    "restore": Verb("modelyard.cli.backup:restore", "Make a yard of a backup."),
-    "plan": Verb("modelyard.cli.plan:plan", "Plan a training run: devices, time, cost, loss."),
-    "simulate": Verb(
-        "modelyard.cli.simulate:simulate", "Play a workload under one or more policies."
-    ),
-    "sweep": Verb(
-        "modelyard.cli.sweep:sweep", "Play a workload over policies, clusters and loads."
-    ),
-    "whatif": Verb(
-        "modelyard.cli.whatif:whatif", "Replay the yard's history under another policy or cluster."
-    ),
-    "policies": Verb("modelyard.cli.policies:policies", "List the scheduling policies."),
-    "generate": Verb("modelyard.cli.generate:generate", "Write a synthetic workload."),
-    "train": Verb("modelyard.cli.train:train", "Train a job on this machine, elastically."),
-    "checkpoints": Verb(
-        "modelyard.cli.checkpoints:checkpoints", "List and verify what a run has kept."
-    ),
-    "export": Verb("modelyard.cli.export:export", "Export a trained model for other programs."),
-    "learn": Verb("modelyard.cli.learn:learn", "Train a policy on the simulator."),
-    "calibrate": Verb(
-        "modelyard.cli.calibrate:calibrate", "Measure this machine, so that plans for it are right."
-    ),
-    "data": Verb("modelyard.cli.data:data", "Make text into tokens that jobs read."),
-    "demo": Verb("modelyard.cli.demo:demo", "Watch a yard work: real jobs, real deaths."),
-    "models": Verb("modelyard.cli.models:models", "Show the models that the yard knows."),
-    "devices": Verb("modelyard.cli.devices:devices", "Show the accelerators that the yard knows."),
-    "schema": Verb("modelyard.cli.schema:schema", "Print the JSON Schema of a file you write."),
+#: By what people want to do, in the order of `yard --help`.
+SECTIONS: Mapping[str, Mapping[str, Verb]] = {
+    "Run a yard": {
+        "up": Verb("modelyard.cli.up:up", "Start the yard of this machine."),
+        "down": Verb("modelyard.cli.up:down", "Stop the yard of this machine."),
+        "web": Verb("modelyard.cli.web:web", "Open the yard's pages, logged in."),
+        "top": Verb("modelyard.cli.top:top", "Watch the yard on one screen."),
+        "nodes": Verb("modelyard.cli.nodes:nodes", "Show nodes; drain and return them."),
+        "tenants": Verb("modelyard.cli.tenants:tenants", "Show tenants; change their rights."),
+        "tokens": Verb("modelyard.cli.tokens:tokens", "Say who may call the yard."),
+        "audit": Verb("modelyard.cli.audit:audit", "Say who did what to the yard."),
+        "doctor": Verb("modelyard.cli.doctor:doctor", "Find what is wrong, and how to mend it."),
+        "bundle": Verb("modelyard.cli.bundle:bundle", "Gather what a bug report needs."),
+        "backup": Verb("modelyard.cli.backup:backup", "Back the yard up; check what there is."),
+        "restore": Verb("modelyard.cli.backup:restore", "Make a yard of a backup."),
+    },
+    "Jobs of a yard": {
+        "submit": Verb("modelyard.cli.submit:submit", "Give the yard a job."),
+        "ps": Verb("modelyard.cli.ps:ps", "List the yard's jobs."),
+        "why": Verb("modelyard.cli.why:why", "Say why a job waits, here or in a simulation."),
+        "logs": Verb("modelyard.cli.logs:logs", "Print what a job wrote."),
+        "events": Verb("modelyard.cli.logs:events", "Print what happened to jobs."),
+        "scale": Verb("modelyard.cli.wishes:scale", "Change a job's devices or priority."),
+        "pause": Verb("modelyard.cli.wishes:pause", "Stop jobs for now."),
+        "resume": Verb("modelyard.cli.wishes:resume", "Let paused jobs run again."),
+        "cancel": Verb("modelyard.cli.wishes:cancel", "End jobs for good."),
+        "whatif": Verb(
+            "modelyard.cli.whatif:whatif",
+            "Replay the yard's history under another policy or cluster.",
+        ),
+    },
+    "Plan": {
+        "plan": Verb("modelyard.cli.plan:plan", "Plan a training run: devices, time, cost, loss."),
+        "calibrate": Verb(
+            "modelyard.cli.calibrate:calibrate",
+            "Measure this machine, so that plans for it are right.",
+        ),
+        "models": Verb("modelyard.cli.models:models", "Show the models that it knows."),
+        "devices": Verb("modelyard.cli.devices:devices", "Show the accelerators that it knows."),
+    },
+    "Train on this machine": {
+        "data": Verb("modelyard.cli.data:data", "Make text into tokens that jobs read."),
+        "train": Verb("modelyard.cli.train:train", "Train a job on this machine, elastically."),
+        "checkpoints": Verb(
+            "modelyard.cli.checkpoints:checkpoints", "List and verify what a run has kept."
+        ),
+        "export": Verb("modelyard.cli.export:export", "Export a trained model for other programs."),
+    },
+    "Compare policies": {
+        "simulate": Verb(
+            "modelyard.cli.simulate:simulate", "Play a workload under one or more policies."
+        ),
+        "sweep": Verb(
+            "modelyard.cli.sweep:sweep", "Play a workload over policies, clusters and loads."
+        ),
+        "policies": Verb("modelyard.cli.policies:policies", "List the scheduling policies."),
+        "generate": Verb("modelyard.cli.generate:generate", "Write a synthetic workload."),
+        "learn": Verb("modelyard.cli.learn:learn", "Train a policy on the simulator."),
+    },
+    "More": {
+        "demo": Verb("modelyard.cli.demo:demo", "Watch a yard work: real jobs, real deaths."),
+        "schema": Verb("modelyard.cli.schema:schema", "Print the JSON Schema of a file you write."),
+    },
 }
+
+
+def _all_of(sections: Mapping[str, Mapping[str, Verb]]) -> dict[str, Verb]:
+    return {name: verb for section in sections.values() for name, verb in section.items()}
+
+
+VERBS: Mapping[str, Verb] = _all_of(SECTIONS)
 
 
 class LazyGroup(click.Group):
@@ -123,16 +144,29 @@ class LazyGroup(click.Group):
     and spelling suggestions; `resolve_command` swaps in the real one.
     """
 
-    def __init__(self, *, verbs: Mapping[str, Verb], **attributes: Any) -> None:
+    def __init__(self, *, sections: Mapping[str, Mapping[str, Verb]], **attributes: Any) -> None:
+        self.sections = sections
+        self.verbs = _all_of(sections)
         placeholders = {
-            name: click.Command(name, short_help=verb.summary) for name, verb in verbs.items()
+            name: click.Command(name, short_help=verb.summary) for name, verb in self.verbs.items()
         }
         super().__init__(commands=placeholders, **attributes)
-        self.verbs = verbs
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 (click's signature)
         """The order of the table rather than of the alphabet."""
         return list(self.verbs)
+
+    def format_commands(
+        self,
+        ctx: click.Context,  # noqa: ARG002 (click's signature)
+        formatter: click.HelpFormatter,
+    ) -> None:
+        """Each section by itself, their columns below each other."""
+        width = max(map(len, self.verbs))
+        for title, verbs in self.sections.items():
+            with formatter.section(title):
+                rows = [(f"{name:<{width}}", verb.summary) for name, verb in verbs.items()]
+                formatter.write_dl(rows)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -162,13 +196,21 @@ class LazyGroup(click.Group):
 
 @click.command(
     cls=LazyGroup,
-    verbs=VERBS,
+    sections=SECTIONS,
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="Each command explains itself: yard COMMAND --help",
 )
 @click.version_option(__version__, prog_name="yard", message="%(prog)s %(version)s")
 def yard() -> None:
-    """Plan training runs; simulate, compare and explain their scheduling on a shared cluster."""
+    """Share a cluster for language models: plan runs, schedule everyone's jobs, train them through
+    failures, keep what was trained.
+
+    \b
+    Examples:
+      yard demo                             watch a yard work for two minutes
+      yard up                               start one; then: yard submit job.yaml
+      yard plan llama2-7b --devices 8xA100  will it fit, how long, at what cost?
+    """
 
 
 def main() -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from modelyard.cli.endings import endings_like_ctrl_c
 from modelyard.cli.main import EXIT_INTERRUPTED
 from modelyard.cli.output import called_as, print_json
 from modelyard.cli.train_display import display, report
@@ -95,6 +96,7 @@ def train(
             checkpoints=_checkpoints(job, folder),
             processes=job.places,
         )
+        stack.enter_context(endings_like_ctrl_c())
         try:
             watch.to_the_end()
         except KeyboardInterrupt:

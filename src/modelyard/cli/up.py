@@ -139,7 +139,12 @@ def down(folder: Path | None, keep_jobs: bool) -> None:
     client = Client(folder=place, patience_seconds=2.0)
     pids = _server_pids(place)
     if not pids or _status(client) is None:
-        raise InputError(f"no yard is up in {place}", fix="see 'yard up --help'")
+        fix = "see 'yard up --help'"
+        if os.environ.get("YARD_URL"):
+            fix = (
+                "'yard down' ends a yard of this machine, whatever YARD_URL says: name its --folder"
+            )
+        raise InputError(f"no yard is up in {place}", fix=fix)
     if not keep_jobs:
         _stop_jobs(client)
     goes_on = "" if keep_jobs else _standing(client.status()["jobs"])

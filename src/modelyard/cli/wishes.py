@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from modelyard.cli.output import output_option, print_json
+from modelyard.cli.output import counted, output_option, print_json
 from modelyard.errors import InputError
 
 if TYPE_CHECKING:
@@ -82,11 +82,26 @@ def scale(
         lambda client, name: client.scale(
             name, min_devices=min_devices, max_devices=max_devices, priority=priority
         ),
+        _range,
     )
 
 
+def _range(job: dict[str, Any]) -> str:
+    """What a job may have from now on."""
+    low, high = job["min_devices"], job["max_devices"]
+    size = counted(low, "device") if low == high else f"{low} to {high} devices"
+    return f"may have {size}, priority {job['priority']}; {_standing(job)}"
+
+
+def _standing(job: dict[str, Any]) -> str:
+    return f"{job['state']}, {job['reason']}"
+
+
 def _each(
-    jobs: tuple[str, ...], output: str, wish: Callable[[Client, str], dict[str, Any]]
+    jobs: tuple[str, ...],
+    output: str,
+    wish: Callable[[Client, str], dict[str, Any]],
+    words: Callable[[dict[str, Any]], str] = _standing,
 ) -> None:
     from modelyard.control.client import Client
 
@@ -96,4 +111,4 @@ def _each(
         print_json(found)
         return
     for job in found:
-        click.echo(f"{job['id']} {job['name']}: {job['state']}, {job['reason']}")
+        click.echo(f"{job['id']} {job['name']}: {words(job)}")

@@ -243,9 +243,10 @@ class Jobs:
         meant = exact or ids or goes_on or found[:1]
         if len(meant) == 1:
             return meant[0]
-        several = ", ".join(kept.job.id for kept in meant)
+        several = [kept.job.id for kept in meant[:2]]
+        several += ["another one"] if len(meant) > 2 else []
         fix = "write more of the id" if ids else "write the id of one of them: see 'yard ps'"
-        raise Refused(409, f"'{asked[:40]}' could be {several} …", fix=fix)
+        raise Refused(409, f"'{asked[:40]}' could be {' or '.join(several)}", fix=fix)
 
     async def changeable(self, call: Call) -> Kept:
         kept = await self.found(call)

@@ -23,7 +23,7 @@ from modelyard.control.lifecycle.events import Halted, NodeTurned
 from modelyard.control.lifecycle.machine import Lifecycle
 from modelyard.control.lifecycle.node import Health
 from modelyard.control.lifecycle.states import State
-from modelyard.control.store.callers import Caller, Role, audited, issue, issued
+from modelyard.control.store.callers import HINT_LETTERS, Caller, Role, audited, issue, issued
 from modelyard.control.store.lease import leader
 from modelyard.control.store.store import Line, Store
 from modelyard.errors import InputError
@@ -167,6 +167,10 @@ class Yard:
         """DELETE: make a token invalid at once."""
         only_admin(call)
         hint = str(call.request.path_params["hint"])
+        if len(hint) < HINT_LETTERS:
+            what = f"'{hint}' is too little of a token to tell which one is meant"
+            fix = f"write {HINT_LETTERS} letters, as 'yard tokens' shows them"
+            raise Refused(422, what, fix=fix)
         gone = await run_in_threadpool(self.store.callers.revoke, hint)
         if not gone:
             raise Refused(404, f"no token begins with '{hint[:40]}'", fix="see 'yard tokens'")

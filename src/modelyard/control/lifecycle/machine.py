@@ -114,8 +114,8 @@ class Lifecycle:
         low, high = event.min_devices, event.max_devices
         if not 1 <= low <= high:
             raise NotPossible(
-                f"{low} to {high} devices is no range",
-                fix="write 1 or more, and not more at least than at most",
+                f"at least {low} and at most {high} devices is no range",
+                fix="write 1 or more at least, and as many or more at most: --min 1 --max 4",
             )
         each = job.facts.worker_devices
         if low % each or high % each:

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import msgspec
 
-from modelyard.errors import InputError, cause_of
+from modelyard.errors import InputError, YardError, cause_of
 from modelyard.train.conductor.events import (
     Arrived,
     Began,
@@ -213,4 +213,8 @@ def main(folder: Path) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1])))
+    try:
+        sys.exit(main(Path(sys.argv[1])))
+    except YardError as error:
+        sys.stderr.write(f"error: {error}\n")
+        sys.exit(2)
