@@ -39,7 +39,11 @@ NAME = "history"
     "--export", type=click.Path(dir_okay=False, path_type=Path), help="Write the jobs as a trace."
 )
 @click.option("--workers", type=click.IntRange(1), help="Processes; all cores by default.")
-@click.option("--out", type=click.Path(path_type=Path), help="Folder of the results; a new one in out/ by default.")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    help="Folder of the results; a new one in out/ by default.",
+)
 @output_option
 @click.pass_context
 def whatif(

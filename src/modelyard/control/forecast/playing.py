@@ -35,7 +35,7 @@ class LiveWork:
 class LiveProgress:
     """One run of a `LiveWork`."""
 
-    __slots__ = ("_at", "_known", "_left", "_rate", "_speed")
+    __slots__ = ("_at", "_known", "_left", "_rate", "_speed", "_steps_here")
 
     def __init__(self, known: LiveKnowledge, left: float, truth: SpeedModel | None = None) -> None:
         self._known = known
@@ -43,6 +43,8 @@ class LiveProgress:
         self._left = left
         self._rate = 0.0
         self._at: Footprint | None = None
+        #: since it was placed
+        self._steps_here = 0.0
 
     @property
     def finished(self) -> bool:
@@ -73,7 +75,7 @@ class LiveProgress:
         return self._speed
 
     def place(self, at: Footprint | None) -> None:
-        self._at = at
+        self._at, self._steps_here = at, 0.0
         self._rate = 0.0 if at is None else self._speed.goodput(at)
         if at is not None:
             self._known.placed(at)
@@ -90,7 +92,9 @@ class LiveProgress:
         self._left = self._left - work if self._left - work > self._rate * ROUNDING_SECONDS else 0.0
         if self._known.estimate.curve:
             self._known.steps += work
-            if seconds > 0.0:
+            self._steps_here += work
+            # Nobody has timed a step that is not done.
+            if self._steps_here >= 1.0:
                 self._known.measured(Observation(self._at, 1.0 / self._rate))
         else:
             self._known.run_seconds += seconds
