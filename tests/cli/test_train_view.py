@@ -55,6 +55,8 @@ def test_a_view_has_speed_use_and_time_left() -> None:
     assert (view.step, view.step_seconds, view.left_seconds) == (30, 1.0, 70.0)
     assert view.tokens_per_second == pytest.approx(80.0)
     assert view.utilisation == pytest.approx(0.25)
+    busy = Means(sample_flops=1e9, peak_flops=4e9)
+    assert view_of(commits(30), steps=100, means=busy).utilisation is None
     assert checkpoint_words(view, now=1029.0) == "step 20, 10s old"
 
 

@@ -110,7 +110,9 @@ def _utilisation(recent: Sequence[CommitLine], seconds: float | None, means: Mea
     if not means.sample_flops or not means.peak_flops or not seconds:
         return None
     samples = sum(entry.stop - entry.start for entry in recent) / len(recent)
-    return means.sample_flops * samples / seconds / means.peak_flops
+    share = means.sample_flops * samples / seconds / means.peak_flops
+    # More than all of it: something else had the machine when its peak was measured.
+    return share if share <= 1.0 else None
 
 
 def _thinned(committed: Sequence[CommitLine]) -> tuple[float, ...]:
