@@ -225,7 +225,7 @@ class _Yard:
         for at in here:
             given = self._view.jobs.allocation(at)
             if given is not None and present is not None and given.parts == present.parts:
-                factor = float(offered.restart_factor[at])
+                factor = float(offered.change_factor[at])
                 lost += self._value(at, kind, devices) * (1.0 - factor)
 
         def worth(given: Allocation) -> float:

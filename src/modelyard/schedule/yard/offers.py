@@ -37,11 +37,11 @@ class Offers:
 
     devices: IntArray
     #: weight × speed against the reference (to the power of `exponent`), tightly packed and alone,
-    #: less what a restart costs where the job does not run like this now
+    #: less what a change costs where the job does not run like this now
     value: FloatArray
     weight: FloatArray
-    #: what a restart leaves of a job's value, by job
-    restart_factor: FloatArray
+    #: what a change leaves of a job's value, by job
+    change_factor: FloatArray
     #: believed units of work per second that count as speed 1; 0 for a job that can run nowhere
     reference: FloatArray
     #: what speeds are raised to, by job
