@@ -151,7 +151,7 @@ def test_declared_lengths_put_the_short_elastic_job_first() -> None:
     assert _end(told, "short") < _end(untold, "short")
 
 
-@pytest.mark.parametrize(("left", "stays"), [(10.0, True), (1e6, False)])
+@pytest.mark.parametrize(("left", "stays"), [(0.0, True), (10.0, True), (1e6, False)])
 def test_a_job_that_is_known_to_be_nearly_done_is_left_alone(left: float, stays: bool) -> None:
     """A newcomer of whom nobody knows anything takes hours as likely as not."""
     cluster = uniform_cluster(1, 1)

@@ -56,10 +56,12 @@ class LiveKnowledge:
 
     @property
     def left(self) -> float:
-        """As far as anybody said; what is overdue goes on for as long again as it ran."""
-        if self.whole is None or self.whole <= self.done:
-            return max(self.done, 1.0)
-        return self.whole - self.done
+        """As far as anybody said. Who has done all steps is about to end; what lasts for longer
+        than somebody said goes on for as long again as it ran.
+        """
+        if self.whole is not None and (self.estimate.curve or self.whole > self.done):
+            return max(self.whole - self.done, 0.0)
+        return max(self.done, 1.0)
 
     @property
     def whole(self) -> float | None:
