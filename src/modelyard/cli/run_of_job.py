@@ -10,7 +10,8 @@ from modelyard.errors import InputError
 
 def run_of_job(name: str) -> str | None:
     """The folder of a job's run in this machine's yard; None where that is not what was named."""
-    if "://" in name or Path(name).exists():
+    # A slash is in no id and no name of a job, and in every address and path elsewhere.
+    if "/" in name or Path(name).exists():
         return None
     from modelyard.control.client import CallRefused, Client, NoYard, yard_folder
 
