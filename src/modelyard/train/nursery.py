@@ -25,9 +25,6 @@ import msgspec
 
 from modelyard.train.heap import keep_freed_memory
 
-#: Children that do not end at once when they are asked to are killed after this long.
-GRACE_SECONDS = 2.0
-
 
 class Birth(msgspec.Struct, frozen=True, tag="birth"):
     """Fork a child that calls `entry` ("package.module:function") with a text."""
