@@ -27,22 +27,12 @@ import msgspec
 
 from modelyard.errors import cause_of
 from modelyard.train.conducting import Conducting, end
-from modelyard.train.conductor.journal import (
-    BackLine,
-    CommitLine,
-    GenerationLine,
-    JournalReader,
-    LeftBehindLine,
-    Line,
-    ValidationLine,
-)
+from modelyard.train.conductor.journal import CommitLine, LeftBehindLine, Line, ValidationLine
 from modelyard.train.conductor.progress import Settings
-from modelyard.train.conductor.server import (
-    JOURNAL_FILE,
-    TOKEN_VARIABLE,
-)
+from modelyard.train.conductor.server import JOURNAL_FILE, TOKEN_VARIABLE
 from modelyard.train.hangs import Hangs
 from modelyard.train.happenings import Happening, JobFailed, Kind
+from modelyard.train.history import History
 from modelyard.train.nursery import Birth, Born, Died, read_log
 from modelyard.train.staffing import (
     Failure,
@@ -91,17 +81,12 @@ class Supervisor:
         self._born = 0
         self._alive: dict[str, int] = {}
         self._places: dict[str, Place] = {}
-        #: workers that had a part in a committed step
-        self._took_part: set[str] = set()
         #: those asked to leave, of whom fewer are wanted already
         self._asked: set[str] = set()
         self._hangs = Hangs(settings.stall_seconds)
         self._answers: deque[Born | Died] = deque()
-        self._journal = JournalReader(folder / JOURNAL_FILE)
-        self._committed: list[CommitLine] = []
-        self._validated: dict[int, ValidationLine] = {}
+        self._history = History(folder / JOURNAL_FILE)
         self._news: list[Line] = []
-        self._members: tuple[str, ...] = ()
         self._done_since: float | None = None
         self._conductor: Conducting | None = None
         self._nursery: subprocess.Popen[bytes] | None = None
@@ -150,8 +135,8 @@ class Supervisor:
     @property
     def members(self) -> tuple[str, ...]:
         """Who takes part, as the journal says."""
-        self.committed()
-        return self._members
+        self._read()
+        return self._history.members
 
     def run(self) -> Iterator[Happening]:
         """Keep the job alive; tells what happens, and ends when the job is over."""
@@ -205,39 +190,30 @@ class Supervisor:
 
     def committed(self) -> Sequence[CommitLine]:
         """The steps that are committed so far; what was rolled back is not among them."""
-        for entry in self._journal.new():
-            self._news.append(entry)
-            if isinstance(entry, BackLine):
-                del self._committed[entry.step :]
-                self._validated = {
-                    step: found for step, found in self._validated.items() if step <= entry.step
-                }
-            elif isinstance(entry, ValidationLine):
-                self._validated[entry.step] = entry
-            elif isinstance(entry, CommitLine):
-                self._committed.append(entry)
-                self._took_part.update(entry.members)
-            elif isinstance(entry, GenerationLine):
-                self._members = entry.members
-            # Names come again when a job is started again: what is told of others is not meant.
-            if not isinstance(entry, LeftBehindLine) or entry.worker in self._alive:
-                self._hangs.hear(entry, time.monotonic())
-        return self._committed
+        self._read()
+        return self._history.committed
 
     def validated(self) -> Sequence[ValidationLine]:
         """The validations so far, by step."""
-        self.committed()
-        return list(self._validated.values())
+        self._read()
+        return self._history.validated
 
     def news(self) -> list[Line]:
         """Lines that were added to the journal since the last call, and those of earlier starts."""
-        self.committed()
+        self._read()
         told, self._news = self._news, []
         return told
 
+    def _read(self) -> None:
+        for line in self._history.read():
+            self._news.append(line)
+            # Names come again when a job is started again: what is told of others is not meant.
+            if not isinstance(line, LeftBehindLine) or line.worker in self._alive:
+                self._hangs.hear(line, time.monotonic())
+
     def _end_hung(self) -> Iterator[Happening]:
         """Kill those who were left behind and do not come back; others take their places."""
-        self.committed()
+        self._read()
         for name, why in self._hangs.hung(time.monotonic()).items():
             self._hangs.forget(name)
             if pid := self._alive.get(name):
@@ -312,7 +288,7 @@ class Supervisor:
         failure = Failure(
             status=status,
             said=said.rpartition("\n")[2],
-            took_part=name in self._took_part,
+            took_part=name in self._history.took_part,
             committed=len(self.committed()),
         )
         for verdict in self._staffing.failed(place, failure, time.monotonic()):
