@@ -12,8 +12,6 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
-from msgspec import structs
-
 from modelyard.train.conductor.events import (
     Came,
     Event,
@@ -26,12 +24,11 @@ from modelyard.train.conductor.messages import (
     Generation,
     Hello,
     Leave,
-    Next,
     Phase,
     Validated,
     Vote,
 )
-from modelyard.train.conductor.progress import Progress, Settings
+from modelyard.train.conductor.progress import Settings
 from modelyard.train.member import Dismissal, Standing
 
 
@@ -46,7 +43,7 @@ class Alone:
         self._standing = standing
         self._machine = Machine(settings)
         self._generation: Generation | None = None
-        self._commits: dict[int, Next] = {}
+        self._commits: dict[int, Commit] = {}
         self._leaving = False
         #: never set: there is nobody whose loss could disturb
         self.disturbed = threading.Event()
@@ -54,10 +51,9 @@ class Alone:
 
     def __enter__(self) -> Self:
         standing = self._standing()
-        step = max(standing.applied, 0)
-        progress = Progress(step=step, position=step * self._settings.batch)
-        self._machine = Machine(self._settings, progress)
-        self._happen(Came(structs.replace(self._hello, applied=standing.applied)))
+        # A new conductor takes up what a checkpoint holds, as it does where there are many workers.
+        self._machine = Machine(self._settings)
+        self._happen(Came(standing.said(self._hello)))
         return self
 
     def __exit__(
@@ -93,15 +89,11 @@ class Alone:
         """There is no group that could fail, so this is a fault of the loop."""
         raise RuntimeError(what)
 
-    def verdict(self, step: int) -> Next | None:
+    def verdict(self, step: int) -> Commit | None:
         return self._commits.pop(step, None)
 
     def leave(self) -> None:
         self._leaving = True
-
-    @property
-    def leaving(self) -> bool:
-        return self._leaving
 
     def _happen(self, event: Event) -> None:
         for instruction in self._machine.handle(event, time.monotonic()):
@@ -110,4 +102,4 @@ class Alone:
             if isinstance(instruction.message, Generation):
                 self._generation = instruction.message
             elif isinstance(instruction.message, Commit):
-                self._commits[instruction.message.step] = instruction.message.next
+                self._commits[instruction.message.step] = instruction.message

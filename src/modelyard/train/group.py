@@ -9,10 +9,10 @@ failed is left behind, with the memory that it may still write to.
 from __future__ import annotations
 
 import threading
-import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -21,24 +21,24 @@ from modelyard.train.conductor.messages import Generation
 
 _Result = TypeVar("_Result")
 
-#: Nobody waits that long: it ends threads of groups that were left behind.
-ABANDONED_SECONDS = 60.0
+#: The longest that members may come to a collective after each other. Who is too late for the
+#: others is the conductor's to judge, which knows how long steps take; this ends what nobody waits
+#: for any more.
+LONGEST_SECONDS = 3_600.0
+
+#: Groups that have failed, and what they had in flight. That may be for a peer that has left or
+#: hangs, and whoever lets go of a group waits until all of its work has ended: so nobody does
+#: before. When that happens, on a thread of the group's own, nothing there may let go of the group
+#: as the last one: it would wait for itself to end, and the process would be aborted.
+_left_behind: list[tuple[dist.ProcessGroup, Sequence[Any]]] = []
 
 
-#: Groups that have failed, and since when. Other work of theirs may be in flight for a peer that
-#: has left or hangs, and whoever lets go of a group waits until all of its work has ended: here
-#: nobody does before `ABANDONED_SECONDS` have ended it. When that happens, on a thread of the
-#: group's own, nothing there may let go of the group as the last one: it would wait for itself to
-#: end, and the process would be aborted.
-_left_behind: list[tuple[float, dist.ProcessGroup]] = []
-
-
-def _leave_behind(group: dist.ProcessGroup) -> None:
+def _leave_behind(group: dist.ProcessGroup, flying: Sequence[Any]) -> None:
     """Keep a group that has failed, and let go of those that have nothing in flight any more."""
-    now = time.monotonic()
-    old = [one for one in _left_behind if now - one[0] > 2.0 * ABANDONED_SECONDS]
-    _left_behind[:] = [one for one in _left_behind if one not in old and one[1] is not group]
-    _left_behind.append((now, group))
+    others = [one for one in _left_behind if one[0] is not group]
+    old = [one for one in others if all(future.done() for future in one[1])]
+    _left_behind[:] = [one for one in others if one not in old]
+    _left_behind.append((group, flying))
     if old:
         # Threads and connections end here, and nobody waits for that.
         threading.Thread(target=old.clear, name="left-behind", daemon=True).start()
@@ -58,6 +58,8 @@ class Group:
         self.rank = rank
         self.size = size
         self._disturbed = disturbed
+        #: futures of what was begun and may not have ended
+        self._flying: deque[Any] = deque()
         #: set by whatever ends a wait: finished work, or a disturbance
         self._awake = threading.Event()
 
@@ -113,7 +115,7 @@ class Group:
         try:
             return _abandonable(call, self._disturbed)
         except Disturbed:
-            _leave_behind(self._backend)
+            self._fail()
             raise
 
     def finish(self, works: list[dist.Work]) -> None:
@@ -127,22 +129,29 @@ class Group:
             # The future, not the work, is sure to be done when its callback is called.
             while not future.done():
                 if self._disturbed.is_set():
-                    _leave_behind(self._backend)
+                    self._fail()
                     raise Disturbed("the members have changed")
                 awake.wait()
                 awake.clear()
             try:
                 work.wait()
             except RuntimeError as error:
-                _leave_behind(self._backend)
+                self._fail()
                 raise Disturbed(str(error)) from error
 
     def _begin(self, call: Callable[[], dist.Work]) -> dist.Work:
         try:
-            return call()
+            work = call()
         except RuntimeError as error:
-            _leave_behind(self._backend)
+            self._fail()
             raise Disturbed(str(error)) from error
+        while self._flying and self._flying[0].done():
+            self._flying.popleft()
+        self._flying.append(work.get_future())
+        return work
+
+    def _fail(self) -> None:
+        _leave_behind(self._backend, tuple(self._flying))
 
 
 def open_store(host: str) -> dist.TCPStore:
@@ -183,7 +192,7 @@ def connect(
                 timeout=timedelta(seconds=10),
             )
         options = dist.ProcessGroupGloo._Options()
-        options._timeout = timedelta(seconds=ABANDONED_SECONDS)
+        options._timeout = timedelta(seconds=LONGEST_SECONDS)
         device = dist.ProcessGroupGloo.create_device(hostname=generation.peers[rank].host)
         options._devices = [device]
         named = dist.PrefixStore(f"generation-{generation.number}-{place}", store)

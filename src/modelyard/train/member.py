@@ -27,7 +27,6 @@ from modelyard.train.conductor.messages import (
     Generation,
     Hello,
     Leave,
-    Next,
     Note,
     Phase,
     Trouble,
@@ -56,6 +55,24 @@ class Standing:
     applied: int
     pending: int
     lineage: int
+    #: in which it voted for what is pending
+    pending_generation: int = 0
+    #: samples that its parameters have seen
+    position: int = 0
+    #: steps of what it found kept; -1 when that was nothing
+    kept: int = -1
+
+    def said(self, hello: Hello) -> Hello:
+        """A hello that says so."""
+        return msgspec.structs.replace(
+            hello,
+            applied=self.applied,
+            pending=self.pending,
+            pending_generation=self.pending_generation,
+            lineage=self.lineage,
+            position=self.position,
+            kept=self.kept,
+        )
 
 
 class Member:
@@ -155,13 +172,15 @@ class Member:
         self._phase = Phase.GATHERING
         self._send(Trouble(self._entered, what))
 
-    def verdict(self, step: int) -> Next | None:
+    def verdict(self, step: int) -> Commit | None:
         """Wait for what becomes of a step that was voted for; None when it is discarded."""
         with self._changed:
             while True:
                 if (commit := self._commits.pop(step, None)) is not None:
-                    return commit.next
-                self._raise_end()
+                    return commit
+                if self._end is not None:
+                    # Whoever asks for the next step is told why there is none.
+                    return None
                 newer = self._generation is not None and self._generation.number > self._entered
                 if self._connected and newer:
                     return None
@@ -177,11 +196,6 @@ class Member:
     def leave(self) -> None:
         """Ask to be let go after the step in flight; safe to call from a signal handler."""
         self._leaving = True
-
-    @property
-    def leaving(self) -> bool:
-        """Whether it has asked."""
-        return self._leaving
 
     # The two threads.
 
@@ -208,35 +222,13 @@ class Member:
 
     def _introduce(self) -> None:
         """Say who is there to the conductor, once it is found."""
-        found = self._find()
+        found = find_conductor(self._address, self._patience_seconds, lambda: self._closed)
         found.settimeout(None)
         found.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         with self._changed:
             self._socket = found
             self._commits.clear()
-        standing = self._standing()
-        hello = msgspec.structs.replace(
-            self._hello,
-            applied=standing.applied,
-            pending=standing.pending,
-            lineage=standing.lineage,
-        )
-        self._send(hello)
-
-    def _find(self) -> socket.socket:
-        """A connection to the conductor, tried for as long as patience lasts."""
-        pause, longest = RETRY_SECONDS
-        until = time.monotonic() + self._patience_seconds
-        while True:
-            try:
-                return socket.create_connection(self._address, timeout=longest * 4.0)
-            except OSError as error:
-                if self._closed or time.monotonic() > until:
-                    host, port = self._address
-                    what = f"no conductor at {host}:{port}: {cause_of(error)}"
-                    raise NoConductor(what, fix="start the job again: it goes on") from error
-            time.sleep(pause)
-            pause = min(2.0 * pause, longest)
+        self._send(self._standing().said(self._hello))
 
     def _hear(self) -> bool:
         """Until the connection ends; whether the conductor goes on without this worker."""
@@ -301,3 +293,41 @@ class Member:
                 self._socket.sendall(line(message))
             except OSError:
                 self._close_socket()
+
+
+def find_conductor(
+    address: tuple[str, int], patience_seconds: float, given_up: Callable[[], bool] = lambda: False
+) -> socket.socket:
+    """A connection to the conductor, tried for as long as patience lasts."""
+    pause, longest = RETRY_SECONDS
+    until = time.monotonic() + patience_seconds
+    while True:
+        try:
+            return socket.create_connection(address, timeout=longest * 4.0)
+        except OSError as error:
+            if given_up() or time.monotonic() > until:
+                host, port = address
+                what = f"no conductor at {host}:{port}: {cause_of(error)}"
+                raise NoConductor(what, fix="start the job again: it goes on") from error
+        time.sleep(pause)
+        pause = min(2.0 * pause, longest)
+
+
+def say_kept(address: tuple[str, int], hello: Hello, *, patience_seconds: float = 60.0) -> None:
+    """Tell the conductor that what all steps have trained is kept, and wait for its last word.
+
+    It is said with a hello of its own, by somebody who takes no part any more, and again to the
+    next conductor when this one dies. One that is not to be found has heard it.
+    """
+    while True:
+        try:
+            with find_conductor(address, patience_seconds) as found:
+                found.settimeout(patience_seconds)
+                found.sendall(line(hello))
+                with found.makefile("rb") as lines:
+                    if any(isinstance(from_conductor(text), Dismissed) for text in lines):
+                        return
+        except (OSError, msgspec.DecodeError):
+            continue
+        except NoConductor:
+            return

@@ -80,6 +80,8 @@ class Run:
         self.applied = -1
         self._pending = -1
         self._lineage = 0
+        #: samples that the parameters have seen, and steps of what was found kept
+        self._position, self._found = 0, -1
         self._store, self._member = self._line()
         self._model: torch.nn.Module | None = None
         self._optimizer: torch.optim.Optimizer | None = None
@@ -91,7 +93,7 @@ class Run:
         settings = self.settings
 
         def standing() -> Standing:
-            return Standing(self.applied, self._pending, self._lineage)
+            return Standing(self.applied, self._pending, self._lineage, self._position, self._found)
 
         store = self.inside.store
         if store is None:
@@ -169,6 +171,7 @@ class Run:
             applied=found.about.step,
             lineage=state["lineage"],
         )
+        self._position, self._found = found.about.position, found.about.step
         self.course.load(state.get("course", {}))
         # Older checkpoints have none, and other aggregations have others.
         if state.get("aggregation", {}).get("name") == self.aggregation.name:
@@ -318,6 +321,7 @@ class Run:
             self.course.load(received["course"])
         self.aggregation.meet(group, behind)
         self.applied, self._lineage = generation.step, generation.lineage
+        self._position = generation.position
 
     def _rank(self, generation: Generation) -> int:
         return [peer.worker for peer in generation.peers].index(self.settings.worker)

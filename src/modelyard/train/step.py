@@ -238,6 +238,7 @@ class Step:
             return False
         self.outcome = outcome
         run._apply(self.number)
+        run._position = self.stop
         return True
 
 

@@ -105,6 +105,22 @@ class Noted:
 
 
 @dataclass(frozen=True, slots=True)
+class PickedUp:
+    """A new journal goes on with what a checkpoint holds; steps before are in another one."""
+
+    step: int
+    position: int
+    lineage: int
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What all steps have trained is kept: only now is the job done."""
+
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
 class RolledBack:
     """All that knew later steps are gone: training goes on from an earlier one, a new lineage."""
 
@@ -137,4 +153,6 @@ class Finished:
     done: bool
 
 
-Instruction = Send | Committed | Judged | Arrived | Noted | RolledBack | Began | Fence | Finished
+#: What is written to the journal.
+Entry = Committed | Judged | Arrived | Noted | PickedUp | Kept | RolledBack | Began | Fence
+Instruction = Entry | Send | Finished

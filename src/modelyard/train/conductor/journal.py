@@ -23,9 +23,12 @@ from modelyard.train.conductor.events import (
     Arrived,
     Began,
     Committed,
+    Entry,
     Fence,
     Judged,
+    Kept,
     Noted,
+    PickedUp,
     RolledBack,
 )
 from modelyard.train.conductor.progress import Progress
@@ -56,6 +59,22 @@ class CommitLine(msgspec.Struct, frozen=True, tag="commit", tag_field="kind"):
 class BackLine(msgspec.Struct, frozen=True, tag="rolled-back", tag_field="kind"):
     step: int
     position: int
+    at: float
+
+
+class PickedUpLine(msgspec.Struct, frozen=True, tag="picked-up", tag_field="kind"):
+    """The first steps are not in this journal: it begins with what a checkpoint holds."""
+
+    step: int
+    position: int
+    lineage: int
+    at: float
+
+
+class KeptLine(msgspec.Struct, frozen=True, tag="kept", tag_field="kind"):
+    """All steps are done, and what they have trained is kept."""
+
+    step: int
     at: float
 
 
@@ -101,9 +120,16 @@ class NoteLine(msgspec.Struct, frozen=True, tag="note", tag_field="kind"):
 
 
 Line = (
-    CommitLine | ValidationLine | BackLine | GenerationLine | LeftBehindLine | CameLine | NoteLine
+    CommitLine
+    | ValidationLine
+    | PickedUpLine
+    | KeptLine
+    | BackLine
+    | GenerationLine
+    | LeftBehindLine
+    | CameLine
+    | NoteLine
 )
-Entry = Committed | Judged | Arrived | Noted | RolledBack | Began | Fence
 
 
 class Journal:
@@ -181,6 +207,12 @@ class Journal:
                 progress = progress.after_back(step=entry.step, position=entry.position)
             elif isinstance(entry, GenerationLine):
                 progress = replace(progress, generation=entry.generation)
+            elif isinstance(entry, PickedUpLine):
+                progress = progress.picked_up(
+                    step=entry.step, position=entry.position, lineage=entry.lineage
+                )
+            elif isinstance(entry, KeptLine):
+                progress = replace(progress, kept=True)
         return progress
 
 
@@ -219,6 +251,10 @@ def _line(entry: Entry) -> Line:
     at = time.time()
     if isinstance(entry, RolledBack):
         return BackLine(entry.step, entry.position, at)
+    if isinstance(entry, PickedUp):
+        return PickedUpLine(entry.step, entry.position, entry.lineage, at)
+    if isinstance(entry, Kept):
+        return KeptLine(entry.step, at)
     if isinstance(entry, Began):
         return GenerationLine(entry.generation, entry.members, entry.why, at)
     if isinstance(entry, Fence):

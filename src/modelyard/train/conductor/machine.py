@@ -25,8 +25,10 @@ from modelyard.train.conductor.events import (
     Finished,
     Instruction,
     Judged,
+    Kept,
     Lost,
     Noted,
+    PickedUp,
     RolledBack,
     Send,
     Tick,
@@ -51,9 +53,12 @@ from modelyard.train.conductor.progress import Progress, Settings
 #: Where nobody at all is heard, workers may be silent for so many stalls: to leave them behind
 #: would help nobody, and costs the step in flight.
 ALONE_STALLS = 10.0
-#: How many stalls training waits for somebody who was left behind and knows more steps than those
-#: who are there, before it goes back: they may only be slow.
+#: How many stalls training waits for somebody who knows more steps than those who are there, before
+#: it goes back: they may only be slow, or not have noticed yet that there is a new conductor.
 BACK_STALLS = 5.0
+#: How many stalls all others wait for a member that does something else than compute: to copy or
+#: validate what it has, to receive the state of a peer, whatever a script does after a step.
+OTHER_STALLS = 600.0
 #: Generations that may fail one after the other, with nobody lost, before the job is stopped.
 MOST_FAILURES = 5
 
@@ -84,6 +89,8 @@ class Machine:
     #: steps that workers know who were left behind since the last commit and may come again
     _absent: dict[str, int] = field(default_factory=dict)
     _failures: int = 0
+    #: whether a member of this generation reported trouble
+    _troubled: bool = False
     #: the step that was validated last, lest a repeated one be written twice
     _validated: int = -1
     _finished: bool = False
@@ -139,6 +146,12 @@ class Machine:
         if self._absent.pop(hello.worker, None) is not None:
             self._deadlines.mistaken()
         yield Arrived(hello.worker)
+        if hello.kept >= self.settings.steps and (self._all_steps_done or self.progress.blank):
+            if self.progress.blank:
+                yield self._pick_up([hello.worker])
+            yield Kept(hello.kept)
+            yield from self._stop("all steps are done", done=True)
+            return
         if self._waiting_since is None:
             self._waiting_since = now
         if not self._members:
@@ -146,11 +159,13 @@ class Machine:
 
     def _judged(self, hello: Hello) -> Hello:
         """What a worker's state is worth to this training."""
-        applied, same = hello.applied, hello.lineage == self.progress.lineage
-        if same and 0 <= hello.pending == applied < self.progress.step:
+        applied, progress = hello.applied, self.progress
+        voted = (hello.lineage, hello.pending, hello.pending_generation)
+        newest = (progress.lineage, progress.step - 1, progress.committed_in)
+        if applied == hello.pending and voted == newest:
             # Its vote went into a commit of which it was not told.
             applied += 1
-        if not self.progress.knows(applied, hello.lineage):
+        if not (self.progress.blank or self.progress.knows(applied, hello.lineage)):
             applied = -1
         return structs.replace(hello, applied=applied, pending=-1)
 
@@ -167,6 +182,7 @@ class Machine:
         self._enter(self._workers[name], Phase.GATHERING, now)
         self._votes.pop(name, None)
         self._failures += 1
+        self._troubled = True
         if self._failures > MOST_FAILURES * max(len(self._members), 1):
             yield from self._stop(f"the group fails again and again: {message.what}", done=False)
 
@@ -199,15 +215,17 @@ class Machine:
 
     def _late(self, worker: _Worker, now: float) -> bool:
         """Whether its step takes too long, be it the one that it has to leave for a generation."""
-        if worker.phase is not Phase.COMPUTING and worker.entered == self.progress.generation:
-            return False
+        waited = now - worker.since
+        if worker.entered == self.progress.generation and worker.phase is not Phase.COMPUTING:
+            waits = worker.phase is Phase.REDUCING or worker.hello.worker in self._votes
+            return not waits and waited > OTHER_STALLS * self.settings.stall_seconds
         members = len(self._members)
         limit = self._deadlines.step(-(-self.settings.batch_of(members) // members))
-        return limit is not None and now - worker.since > limit
+        return limit is not None and waited > limit
 
     def _stuck(self, now: float) -> bool:
         """Somebody reported trouble and nobody was lost."""
-        return self._failures > 0 and any(
+        return self._troubled and any(
             self._workers[name].phase is Phase.GATHERING
             and now - self._workers[name].since > self.settings.silence_seconds / 2.0
             for name in self._members
@@ -226,7 +244,7 @@ class Machine:
         if waited < patience and ready < self.settings.most:
             return
         best = max(worker.hello.applied for worker in self._workers.values())
-        missed = best < max(self._absent.values(), default=best)
+        missed = max(best, 0) < max(self.progress.step, *self._absent.values(), 0)
         if missed and waited < BACK_STALLS * self.settings.stall_seconds:
             return
         yield from self._regroup(now, why, back=True)
@@ -234,22 +252,32 @@ class Machine:
     def _regroup(self, now: float, why: str, *, back: bool = False) -> Iterator[Instruction]:
         """The next generation, of all who are there; only with `back` from an earlier step."""
         if self._all_steps_done:
-            # Whoever was to validate them is lost: the steps are what counts.
-            yield from self._stop("all steps are done", done=True)
-            return
+            if not self.settings.keeps:
+                # Whoever was to validate them is lost: the steps are what counts.
+                yield from self._stop("all steps are done", done=True)
+                return
+            if knowing := self._knowing(self._chosen()):
+                # Nobody trains any more. One of them is keeping what all have trained.
+                self._members = knowing
+                return
         self._votes.clear()
-        yield from self._let_go(list(self._workers))
+        staying = [name for name, worker in self._workers.items() if not worker.leaving]
+        if self._knowing(staying) or not self._knowing(self._workers):
+            # Else only those who leave know the last steps, and keep them after the next one.
+            yield from self._let_go(list(self._workers))
         chosen = self._chosen()
         best = max((self._workers[name].hello.applied for name in chosen), default=-1)
+        if len(chosen) >= self.settings.fewest and best > 0 and self.progress.blank:
+            yield self._pick_up(chosen)
         if len(chosen) < self.settings.fewest or (max(best, 0) < self.progress.step and not back):
             # Somebody who was thought dead may come again and save what only they know.
             self._members, self._waiting_since = (), now
             return
         if max(best, 0) < self.progress.step:
-            yield self._go_back(max(best, 0))
+            yield self._go_back(max(best, 0), chosen)
         number = self.progress.generation + 1
         self.progress = replace(self.progress, generation=number)
-        self._members, self._waiting_since = chosen, None
+        self._members, self._waiting_since, self._troubled = chosen, None, False
         hellos = [self._workers[name].hello for name in chosen]
         newest = max(range(len(hellos)), key=lambda rank: hellos[rank].applied)
         message = Generation(
@@ -280,9 +308,22 @@ class Machine:
         others.sort(key=lambda name: -self._workers[name].hello.applied)
         return tuple((staying + others)[: self.settings.most])
 
-    def _go_back(self, step: int) -> RolledBack:
+    def _pick_up(self, chosen: Sequence[str]) -> PickedUp:
+        hellos = [self._workers[name].hello for name in chosen]
+        newest = max(hellos, key=lambda hello: hello.applied)
+        found = PickedUp(newest.applied, newest.position, newest.lineage)
+        self.progress = self.progress.picked_up(
+            step=found.step, position=found.position, lineage=found.lineage
+        )
+        return found
+
+    def _go_back(self, step: int, chosen: Sequence[str]) -> RolledBack:
         self._validated = -1
         position = self.progress.position_of(step)
+        if position is None:
+            # It is before the journal: whoever has that state says what it has seen.
+            hellos = [self._workers[name].hello for name in chosen]
+            position = next(hello.position for hello in hellos if hello.applied == step)
         self.progress = self.progress.after_back(step=step, position=position)
         return RolledBack(step, position)
 
@@ -325,16 +366,15 @@ class Machine:
         self._failures = 0
         for name in self._members:
             worker = self._workers[name]
-            worker.hello = structs.replace(worker.hello, applied=step + 1)
+            worker.hello = structs.replace(worker.hello, applied=step + 1, position=stop)
             self._enter(worker, Phase.COMPUTING, now, again=True)
         done = self._all_steps_done
-        changes = self._chosen() != self._members or any(
-            self._workers[name].leaving for name in self._members
-        )
+        leaving = tuple(name for name in self._members if self._workers[name].leaving)
+        changes = self._chosen() != self._members or bool(leaving)
         following = Next.STOP if done else Next.REGROUP if changes else Next.GO_ON
         for name in self._members:
-            yield Send(name, Commit(self.progress.generation, step, following))
-        if done and not self.settings.validates:
+            yield Send(name, Commit(generation, step, following, leaving))
+        if done and not (self.settings.validates or self.settings.keeps):
             yield from self._stop("all steps are done", done=True)
         elif changes and not done:
             yield from self._regroup(now, "members change")
@@ -342,6 +382,11 @@ class Machine:
     @property
     def _all_steps_done(self) -> bool:
         return self.progress.step >= self.settings.steps
+
+    def _knowing(self, among: Collection[str]) -> tuple[str, ...]:
+        """Those who have what all committed steps have trained."""
+        step = self.progress.step
+        return tuple(name for name in among if max(self._workers[name].hello.applied, 0) == step)
 
     def _judged_together(self, found: Validated) -> Iterator[Instruction]:
         if found.step == self.progress.step != self._validated:
@@ -352,11 +397,14 @@ class Machine:
                 loss=found.loss,
                 samples=found.samples,
             )
-            if self._all_steps_done:
+            if self._all_steps_done and not self.settings.keeps:
                 yield from self._stop("all steps are done", done=True)
 
     def _stop(self, why: str, *, done: bool) -> Iterator[Instruction]:
         self._finished = True
+        if done:
+            for name in self._workers:
+                yield Send(name, Dismissed(why, again=False))
         yield Finished(why, done)
 
     def _enter(self, worker: _Worker, phase: Phase, now: float, *, again: bool = False) -> None:

@@ -51,8 +51,14 @@ class Hello(msgspec.Struct, frozen=True, tag="hello"):
     applied: int
     #: the step whose summed gradients it holds, voted for and not yet told the outcome; -1 if none
     pending: int = -1
+    #: the generation in which it has voted: in another one the sums may be others
+    pending_generation: int = 0
     #: of the training that its parameters belong to: how often that had gone back
     lineage: int = 0
+    #: samples that its parameters have seen, over all epochs
+    position: int = 0
+    #: steps of the newest state that it knows to be kept; -1 if none
+    kept: int = -1
 
 
 class Vote(msgspec.Struct, frozen=True, tag="vote"):
@@ -138,6 +144,8 @@ class Commit(msgspec.Struct, frozen=True, tag="commit"):
     generation: int
     step: int
     next: Next
+    #: members that asked to leave and are let go after this step
+    leaving: tuple[str, ...] = ()
 
 
 class Dismissed(msgspec.Struct, frozen=True, tag="dismissed"):

@@ -16,8 +16,10 @@ class Settings:
     per_worker: int = 0
     #: committed steps after which the job is done
     steps: int
-    #: whether members validate what they have trained, and have the last word after the last step
+    #: whether members validate what they have trained, after the last step as well
     validates: bool = False
+    #: whether the job is done only when somebody says that what was trained is kept
+    keeps: bool = False
     #: with fewer workers training waits
     fewest: int = 1
     #: more than this wait as spares
@@ -61,25 +63,41 @@ class Progress:
     #: samples used so far, over all epochs
     position: int = 0
     generation: int = 0
+    #: in which the newest step was committed
+    committed_in: int = 0
     #: the steps to which training went back, because everyone who knew later ones was gone
     forks: tuple[int, ...] = ()
     #: of committed steps, in their order
     stretches: tuple[Stretch, ...] = ()
+    #: whether what all steps have trained is kept
+    kept: bool = False
 
     @property
     def lineage(self) -> int:
         return len(self.forks)
 
+    @property
+    def blank(self) -> bool:
+        """Whether nothing was ever committed."""
+        return not self.step and not self.forks
+
     def knows(self, step: int, lineage: int) -> bool:
         """Whether a state is one that this training has gone through."""
         return step <= min((*self.forks[lineage:], self.step))
 
-    def position_of(self, step: int) -> int:
-        """Samples that were used before a step that is committed, or is the next one."""
+    def position_of(self, step: int) -> int | None:
+        """Samples that were used before a step that is committed, or is the next one.
+
+        None where it is one of those before the journal.
+        """
         for stretch in reversed(self.stretches):
             if stretch.step <= step:
                 return stretch.position + (step - stretch.step) * stretch.batch
-        return 0
+        return None if step else 0
+
+    def picked_up(self, *, step: int, position: int, lineage: int) -> Progress:
+        """With so many steps of which there is no journal, only what they have trained."""
+        return replace(self, step=step, position=position, forks=(step,) * lineage)
 
     def after_commit(self, *, step: int, start: int, stop: int, generation: int) -> Progress:
         """With one step more."""
@@ -87,7 +105,12 @@ class Progress:
         if not stretches or stretches[-1].batch != stop - start:
             stretches = (*stretches, Stretch(step, start, stop - start))
         return replace(
-            self, step=step + 1, position=stop, generation=generation, stretches=stretches
+            self,
+            step=step + 1,
+            position=stop,
+            generation=generation,
+            committed_in=generation,
+            stretches=stretches,
         )
 
     def after_back(self, *, step: int, position: int) -> Progress:
@@ -98,4 +121,5 @@ class Progress:
             position=position,
             forks=(*self.forks, step),
             stretches=tuple(stretch for stretch in self.stretches if stretch.step < step),
+            kept=False,
         )

@@ -21,18 +21,12 @@ import msgspec
 
 from modelyard.errors import InputError, YardError, cause_of
 from modelyard.train.conductor.events import (
-    Arrived,
-    Began,
     Came,
-    Committed,
     Event,
     Fence,
     Finished,
     Instruction,
-    Judged,
     Lost,
-    Noted,
-    RolledBack,
     Said,
     Send,
     Tick,
@@ -89,7 +83,8 @@ class Server:
         host, port = server.sockets[0].getsockname()[:2]
         sys.stdout.write(f"{host}:{port}\n")
         sys.stdout.flush()
-        if self._machine.progress.step >= self._listening.settings.steps:
+        settings, progress = self._listening.settings, self._machine.progress
+        if progress.step >= settings.steps and (progress.kept or not settings.keeps):
             self.outcome = Finished("all steps are done", done=True)
             self._over.set()
         ticking = asyncio.create_task(self._tick())
@@ -166,17 +161,19 @@ class Server:
         if isinstance(instruction, Send):
             if (writer := self._writers.get(instruction.worker)) is not None:
                 writer.write(line(instruction.message))
-        elif isinstance(instruction, (Committed, Judged, Arrived, Noted, RolledBack, Began)):
-            self._journal.write(instruction)
-        elif isinstance(instruction, Fence):
-            self._journal.write(instruction)
-            if (writer := self._writers.pop(instruction.worker, None)) is not None:
-                writer.write(line(Dismissed(instruction.why, again=True)))
-                writer.close()
-        else:
+        elif isinstance(instruction, Finished):
             self.outcome = instruction
             # What was sent last has to leave before the connections close.
             asyncio.get_running_loop().call_later(0.05, self._over.set)
+        else:
+            self._journal.write(instruction)
+            if isinstance(instruction, Fence):
+                self._fence(instruction)
+
+    def _fence(self, fence: Fence) -> None:
+        if (writer := self._writers.pop(fence.worker, None)) is not None:
+            writer.write(line(Dismissed(fence.why, again=True)))
+            writer.close()
 
 
 def read_listening(folder: Path) -> Listening:
