@@ -86,7 +86,9 @@ def view_of(
     seconds = usual_seconds([entry.at for entry in recent], turns=turns(last, len(present)))
     tokens = sum(entry.tokens for entry in recent) / len(recent)
     judged = paces(committed, present)
-    kept = kept_step if kept_step and kept_step <= len(committed) else None
+    # Steps before the first of this journal have no time.
+    first = committed[0].step
+    kept = kept_step if kept_step and first < kept_step <= last.step + 1 else None
     return View(
         steps=steps,
         step=last.step + 1,
@@ -102,7 +104,7 @@ def view_of(
         processes=processes,
         others=tuple(name for name in workers if name not in present),
         kept_step=kept,
-        kept_at=None if kept is None else committed[kept - 1].at,
+        kept_at=None if kept is None else committed[kept - 1 - first].at,
     )
 
 

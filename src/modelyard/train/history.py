@@ -13,6 +13,7 @@ from modelyard.train.conductor.journal import (
     GenerationLine,
     JournalReader,
     Line,
+    PickedUpLine,
     ValidationLine,
 )
 
@@ -28,6 +29,8 @@ class History:
         self._journal = JournalReader(path)
         self._committed: list[CommitLine] = []
         self._validated: dict[int, ValidationLine] = {}
+        #: steps before the first of this journal
+        self._before = 0
         #: who takes part now, by rank
         self.members: tuple[str, ...] = ()
         #: workers that had a part in a committed step
@@ -37,6 +40,11 @@ class History:
     def committed(self) -> Sequence[CommitLine]:
         """All steps, the early ones of long jobs without what their members did."""
         return self._committed
+
+    @property
+    def steps(self) -> int:
+        """How many are committed, those before this journal included."""
+        return self._before + len(self._committed)
 
     @property
     def validated(self) -> Sequence[ValidationLine]:
@@ -55,6 +63,8 @@ class History:
                 self.members = line.members
             elif isinstance(line, BackLine):
                 self._go_back(line.step)
+            elif isinstance(line, PickedUpLine):
+                self._before = line.step
         return lines
 
     def _commit(self, line: CommitLine) -> None:
@@ -68,5 +78,6 @@ class History:
             self._committed[old] = structs.replace(self._committed[old], busy=(), values={})
 
     def _go_back(self, step: int) -> None:
-        del self._committed[step:]
+        self._before = min(self._before, step)
+        del self._committed[step - self._before :]
         self._validated = {at: found for at, found in self._validated.items() if at <= step}

@@ -21,6 +21,7 @@ from modelyard.train.card import card_of
 from modelyard.train.conductor.server import TOKEN_VARIABLE
 from modelyard.train.course import Course
 from modelyard.train.data.sources import JobData
+from modelyard.train.keeping import Keeper
 from modelyard.train.kept_model import CARD
 from modelyard.train.materials import batch_for, model_of, optimizer_of, prepared
 from modelyard.train.post import Post
@@ -42,18 +43,21 @@ def work(text: str) -> None:
     way, course = together(train), Course(steering_of(job, steps=post.steps))
     applied = updates(optimizer, course, way, clip=train.optimizer.clip)
     validation, card = Validation(job, data, folder, model), card_of(job, data, model)
-    every, place = train.checkpoints.every, train.checkpoints.to or post.checkpoints
-
-    def due(steps: int) -> bool:
-        return steps % every == 0 or steps == post.steps
-
+    place = train.checkpoints.to or post.checkpoints
     retention = Retention(last=train.checkpoints.keep)
     with (
         Run(settings_of(post, job, data), way) as run,
         Snapshots(place, job=job.name, retention=retention, warn=run.note) as snapshots,
     ):
-        kept = restore_latest(place)
-        run.restore(model, optimizer, kept, update=applied, kept=due, course=course)
+        keeper = Keeper(
+            snapshots=snapshots,
+            steps=post.steps,
+            every=train.checkpoints.every,
+            last_word=run.say_kept,
+            beside={CARD: card},
+        )
+        kept = restore_latest(place, warn=run.note)
+        run.restore(model, optimizer, kept, update=applied, kept=keeper.due, course=course)
         signal.signal(signal.SIGTERM, lambda *_: run.leave())
         for step in run.steps():
             validation.before(step)
@@ -65,12 +69,7 @@ def work(text: str) -> None:
             if not step.commit():
                 continue
             validation.after(step)
-            if step.rank == 0 and (due(run.applied) or run.parting):
-                if step.last or run.parting:
-                    # It trains no more, and nobody takes another one.
-                    snapshots.wait()
-                state = {**run.state(), CARD: card}
-                snapshots.take(run.applied, state, generation=step.generation, position=step.stop)
+            keeper.after(run, step)
 
 
 def settings_of(post: Post, job: JobSpec, data: JobData) -> RunSettings:

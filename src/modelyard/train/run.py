@@ -31,7 +31,7 @@ from modelyard.train.conductor.progress import Settings as ConductorSettings
 from modelyard.train.course import Course
 from modelyard.train.group import Disturbed, Group, connect, open_store
 from modelyard.train.inside import JOINING, Inside, OneProcess, Word
-from modelyard.train.member import Dismissal, Member, Standing
+from modelyard.train.member import Dismissal, Member, Standing, say_kept
 from modelyard.train.named_state import by_name, by_number, parameter_names
 from modelyard.train.snapshots import Restored
 from modelyard.train.state import receive_state, send_state
@@ -78,8 +78,10 @@ class Run:
         #: what all members agree on beside parameters
         self.course = Course()
         self.applied = -1
-        self._pending = -1
+        self._pending, self._pending_generation = -1, 0
         self._lineage = 0
+        #: whether this worker is let go after the step that was committed last
+        self._let_go = False
         #: samples that the parameters have seen, and steps of what was found kept
         self._position, self._found = 0, -1
         self._store, self._member = self._line()
@@ -93,7 +95,14 @@ class Run:
         settings = self.settings
 
         def standing() -> Standing:
-            return Standing(self.applied, self._pending, self._lineage, self._position, self._found)
+            return Standing(
+                applied=self.applied,
+                pending=self._pending,
+                lineage=self._lineage,
+                pending_generation=self._pending_generation,
+                position=self._position,
+                kept=self._found,
+            )
 
         store = self.inside.store
         if store is None:
@@ -203,6 +212,26 @@ class Run:
         assert self._model is not None
         return [one for one in self._model.parameters() if one.requires_grad]
 
+    def say_kept(self, conductor: tuple[str, int] | None = None) -> None:
+        """Have the last word: all steps are done, and what they have trained is kept.
+
+        `conductor` is where it listens, when this process speaks to it through another one.
+        """
+        if self.settings.alone is None:
+            self._found = self.applied
+            hello = Hello(
+                self.settings.token,
+                self.settings.worker,
+                socket.gethostname(),
+                self.settings.host,
+                0,
+                self.applied,
+                lineage=self._lineage,
+                position=self._position,
+                kept=self.applied,
+            )
+            say_kept(conductor or self.settings.address, hello)
+
     def note(self, text: str) -> None:
         """Tell people something that does not stop the training: in the log and in the journal."""
         logging.getLogger("modelyard.train").warning(text)
@@ -214,11 +243,11 @@ class Run:
 
     @property
     def parting(self) -> bool:
-        """Whether this worker is about to leave, and has everything that it would take to go on.
+        """Whether this worker leaves after this step, and has everything that it takes to go on.
 
         Then it may keep `state` also where nobody was told before that it would.
         """
-        return self._member.leaving and self.aggregation.name in WHOLE
+        return self._let_go and self.aggregation.name in WHOLE
 
     def steps(self) -> Iterator[Step]:
         """Every step in turn, until the job is done; one that failed comes again."""

@@ -29,6 +29,7 @@ from modelyard.train.aggregate.choose import aggregation
 from modelyard.train.conductor.progress import Settings
 from modelyard.train.conductor.server import TOKEN_VARIABLE
 from modelyard.train.data.samples import Samples, source_of
+from modelyard.train.keeping import Keeper
 from modelyard.train.optimise.update import clip
 from modelyard.train.post import POST_VARIABLE, Post
 from modelyard.train.run import Run, RunSettings
@@ -71,6 +72,7 @@ class Session:
         self._place = None if place is None else str(place)
         self._run = self._start()
         self._snapshots: Snapshots | None = None
+        self._keeper: Keeper | None = None
         self._step: Step | None = None
         #: of the first parameters, by step; None before it is known what is trained
         self._rate: Callable[[int], float] | None = None
@@ -149,7 +151,8 @@ class Session:
 
         self._guard(optimizer)
         kept = None if self._place is None else restore_latest(self._place)
-        self._run.restore(model, optimizer, kept, update=update, kept=self._due)
+        due = None if self._keeper is None else self._keeper.due
+        self._run.restore(model, optimizer, kept, update=update, kept=due)
         return model, optimizer
 
     def batches(self) -> Iterator[Any]:
@@ -208,6 +211,12 @@ class Session:
             self._snapshots = Snapshots(
                 self._place, job=job, retention=retention, warn=self._run.note
             )
+            self._keeper = Keeper(
+                snapshots=self._snapshots,
+                steps=self.steps,
+                every=self._wishes.every,
+                last_word=self._run.say_kept,
+            )
         return self
 
     def __exit__(
@@ -220,9 +229,9 @@ class Session:
         self._undo.close()
         if self._former is not None:
             signal.signal(signal.SIGTERM, self._former)
-        self._run.__exit__(kind, error, traceback)
         if self._snapshots is not None:
             self._snapshots.finish()
+        self._run.__exit__(kind, error, traceback)
 
     def _start(self) -> Run:
         wishes, duty = self._wishes, self._duty
@@ -268,14 +277,8 @@ class Session:
             return
         if step.rank == 0:
             _log.info("step %d of %d: loss %.4f", step.number + 1, self.steps, step.mean_loss)
-            due = self._due(self.step) or self._run.parting
-            if self._snapshots is not None and due:
-                if step.last or self._run.parting:
-                    # It trains no more, and nobody takes another one.
-                    self._snapshots.wait()
-                self._snapshots.take(
-                    self.step, self._run.state(), generation=step.generation, position=step.stop
-                )
+        if self._keeper is not None:
+            self._keeper.after(self._run, step)
         if self._after is not None:
             self._after(self)
 
@@ -283,11 +286,6 @@ class Session:
         """Some parameter whose gradient has a place of its own from the beginning, if any has."""
         held = self._run.aggregation.name == "all-reduce"
         return self._run.trained_parameters()[:1] if held else []
-
-    def _due(self, steps: int) -> bool:
-        return self._place is not None and (
-            steps % self._wishes.every == 0 or steps == self._wishes.steps
-        )
 
     def _guard(self, optimizer: torch.optim.Optimizer) -> None:
         """Refuse, while the session lasts, what a loop without one would do."""

@@ -216,7 +216,7 @@ class Step:
         except Disturbed as error:
             member.trouble(str(error))
             return False
-        run._pending = self.number
+        run._pending, run._pending_generation = self.number, self.generation
         for name, value in run.course.measured(self.number, norm).items():
             self.measure(name, value, samples=self._samples)
         self.measure("step_seconds", time.perf_counter() - self._began, samples=self._samples)
@@ -232,13 +232,13 @@ class Step:
             values={name: total / count for name, (total, count) in self._values.items() if count},
         )
         member.vote(vote)
-        outcome = member.verdict(self.number)
-        if not self._agreed(outcome is not None):
+        commit = member.verdict(self.number)
+        if not self._agreed(commit is not None) or commit is None:
             # What some have heard of a commit all will hear in the next generation.
             return False
-        self.outcome = outcome
+        self.outcome = commit.next
         run._apply(self.number)
-        run._position = self.stop
+        run._position, run._let_go = self.stop, run.settings.worker in commit.leaving
         return True
 
 

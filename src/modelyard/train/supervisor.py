@@ -167,9 +167,10 @@ class Supervisor:
         if status == 0:
             return happened
         if status is not None:
-            happened.extend(self._conductor.revive(status, len(self.committed())))
+            happened.extend(self._conductor.revive(status, self._history.steps))
         happened.extend(self._end_hung())
-        if not self._all_committed():
+        # While the last member keeps what was trained, nobody is needed.
+        if not (self._all_committed() and self._alive):
             places = self._staffing.births(time.monotonic())
             happened.extend(self._birth(place) for place in places)
         return happened
@@ -221,7 +222,8 @@ class Supervisor:
                 _signal(pid, signal.SIGKILL)
 
     def _all_committed(self) -> bool:
-        return len(self.committed()) >= self._settings.steps
+        self._read()
+        return self._history.steps >= self._settings.steps
 
     def _start_nursery(self) -> None:
         self._nursery = subprocess.Popen(
@@ -280,7 +282,8 @@ class Supervisor:
         if status:
             yield Happening(f"died ({status})", name, Kind.DIED)
         spare = self._staffing.wanted > self._settings.fewest
-        if self._all_committed() or (not status and (asked or spare)):
+        ended = self.done if status else self._all_committed()
+        if ended or (not status and (asked or spare)):
             # Where it was not asked here, somebody else has asked it, and wants fewer.
             self._staffing.left(place, fewer=not asked)
             return
@@ -289,7 +292,7 @@ class Supervisor:
             status=status,
             said=said.rpartition("\n")[2],
             took_part=name in self._history.took_part,
-            committed=len(self.committed()),
+            committed=self._history.steps,
         )
         for verdict in self._staffing.failed(place, failure, time.monotonic()):
             yield from self._judged(verdict, name, said)

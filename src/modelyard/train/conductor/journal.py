@@ -22,7 +22,6 @@ from modelyard.errors import InputError, cause_of
 from modelyard.train.conductor.events import (
     Arrived,
     Began,
-    Committed,
     Entry,
     Fence,
     Judged,

@@ -14,6 +14,7 @@ from modelyard.train.card import card_of
 from modelyard.train.conductor.server import TOKEN_VARIABLE
 from modelyard.train.course import Course
 from modelyard.train.job import settings_of
+from modelyard.train.keeping import Keeper
 from modelyard.train.kept_model import CARD
 from modelyard.train.materials import model_of, optimizer_of, prepared
 from modelyard.train.post import Post
@@ -49,19 +50,27 @@ def work(text: str) -> None:
     course = Course(steering_of(job, steps=post.steps))
     applied = updates(optimizer, course, way, clip=train.optimizer.clip)
     validation = Validation(job, data, folder, part.model)
-    every, where = train.checkpoints.every, train.checkpoints.to or post.checkpoints
-
-    def due(steps: int) -> bool:
-        return steps % every == 0 or steps == post.steps
-
+    where = train.checkpoints.to or post.checkpoints
+    host, _, port = post.address.rpartition(":")
     settings = msgspec.structs.replace(post, address=f"{HOST}:{meeting.relay_port}")
     retention = Retention(last=train.checkpoints.keep)
     with (
         Run(settings_of(settings, job, data), way, inside) as run,
-        Snapshots(where, job=job.name, retention=retention) as snapshots,
+        Snapshots(where, job=job.name, retention=retention, warn=run.note) as snapshots,
     ):
+        keeper = Keeper(
+            snapshots=snapshots,
+            steps=post.steps,
+            every=train.checkpoints.every,
+            # One of them speaks for all.
+            last_word=lambda: None if place.index else run.say_kept((host, int(port))),
+            beside={CARD: card},
+            writer=place.index,
+            writers=inside.places,
+            owned=owned_paths(part.owned),
+        )
         kept = restored(where, part.model, optimizer, inside)
-        run.restore(part.model, optimizer, kept, update=applied, kept=due, course=course)
+        run.restore(part.model, optimizer, kept, update=applied, kept=keeper.due, course=course)
         signal.signal(signal.SIGTERM, lambda *_: run.leave())
         for step in run.steps():
             validation.before(step)
@@ -70,19 +79,7 @@ def work(text: str) -> None:
             if not step.commit():
                 continue
             validation.after(step)
-            if step.rank == 0 and due(run.applied):
-                if step.last:
-                    # Nothing trains meanwhile, and nobody takes another one.
-                    snapshots.wait()
-                snapshots.take(
-                    run.applied,
-                    {**run.state(), CARD: card},
-                    generation=step.generation,
-                    position=step.stop,
-                    writer=place.index,
-                    writers=inside.places,
-                    owned=owned_paths(part.owned),
-                )
+            keeper.after(run, step)
     family.wait()
 
 
