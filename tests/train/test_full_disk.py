@@ -5,7 +5,9 @@ A real small disk and real processes: what is tested is what people see of `yard
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -48,7 +50,9 @@ def yard(*words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_training_goes_on_without_room_for_checkpoints(tmp_path: Path, small_disk: Path) -> None:
+@pytest.fixture
+def job(tmp_path: Path, small_disk: Path) -> Path:
+    """A job that keeps its checkpoints on the small disk."""
     text = REPOSITORY / "examples" / "sonnets.txt"
     yard("data", "prepare", str(text), "--out", str(tmp_path / "data"), "--tokenizer", "bytes")
     job = {
@@ -61,15 +65,70 @@ def test_training_goes_on_without_room_for_checkpoints(tmp_path: Path, small_dis
             "data": "data",
             "sequence": 32,
             "model_options": {"layers": 2, "hidden": 64, "heads": 4, "longest": 32},
-            "checkpoints": {"every": 80, "keep": 9, "to": str(small_disk)},
+            "checkpoints": {"every": 80, "keep": 1, "to": str(small_disk)},
         },
     }
     path = tmp_path / "full.yaml"
     path.write_text(yaml.safe_dump(job), encoding="utf-8")
-    done = yard("train", str(path), "--workers", "1")
-    assert done.returncode == 0, done.stderr
-    assert "no space is left" in done.stderr
-    assert "free some" in done.stderr
+    return path
+
+
+def test_training_goes_on_without_room_and_is_done_when_the_last_step_is_kept(
+    job: Path, small_disk: Path
+) -> None:
+    filler = small_disk / "filler"
+    filler.write_bytes(bytes(DISK_BYTES - (1 << 20)))
+    command = [sys.executable, "-m", "modelyard", "train", str(job), "--workers", "1"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) as training:
+        assert training.stderr is not None
+        told = ""
+        # The last step is done, and nobody says that the job is: it waits for room.
+        for line in training.stderr:
+            told += line
+            if f"step {STEPS} " in line and "not kept" in line:
+                break
+        assert training.poll() is None, told
+        assert restore_latest(small_disk) is None
+        filler.unlink()
+        told += training.stderr.read()
+    assert training.returncode == 0, told
+    assert "no space is left" in told
+    assert "free some" in told
     kept = restore_latest(small_disk)
     assert kept is not None
-    assert 0 < kept.about.step < STEPS
+    assert kept.about.step == STEPS
+
+
+def test_a_job_whose_last_checkpoint_was_lost_trains_its_last_steps_again(
+    job: Path, small_disk: Path
+) -> None:
+    done = yard("train", str(job), "--workers", "1", "--steps", "100")
+    assert done.returncode == 0, done.stderr
+    newest = restore_latest(small_disk)
+    assert newest is not None
+    assert newest.about.step == 100
+    journal = job.parent / "full-run" / "journal.jsonl"
+    # The machine died before anybody said that the last step is kept, and the disk has lost it.
+    lines = journal.read_text(encoding="utf-8").splitlines(keepends=True)
+    journal.write_text("".join(one for one in lines if '"kept"' not in one), encoding="utf-8")
+    shutil.rmtree(Path(newest.where))
+    done = yard("train", str(job), "--workers", "1", "--steps", "100")
+    assert done.returncode == 0, done.stderr
+    again = restore_latest(small_disk)
+    assert again is not None
+    assert again.about.step == 100
+
+
+def test_a_run_without_its_journal_goes_on_where_its_checkpoint_ends(
+    job: Path, small_disk: Path
+) -> None:
+    assert yard("train", str(job), "--workers", "1", "--steps", "80").returncode == 0
+    shutil.rmtree(job.parent / "full-run")
+    done = yard("train", str(job), "--workers", "1", "--steps", "90", "-o", "json")
+    assert done.returncode == 0, done.stderr
+    lines = (job.parent / "full-run" / "journal.jsonl").read_text(encoding="utf-8").splitlines()
+    commits = [one for one in map(json.loads, lines) if one["kind"] == "commit"]
+    assert [(one["step"], one["start"]) for one in commits] == [
+        (step, 4 * step) for step in range(80, 90)
+    ]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from modelyard.errors import InputError
-from modelyard.train.conductor.events import Began, Committed, RolledBack
+from modelyard.train.conductor.events import Began, Committed, Kept, PickedUp, RolledBack
 from modelyard.train.conductor.journal import CommitLine, Journal, JournalReader
 from modelyard.train.conductor.progress import Progress, Stretch
 
@@ -35,7 +35,12 @@ def test_progress_is_what_the_lines_add_up_to(tmp_path: Path) -> None:
         journal.write(Began(2, ("w2",), "workers have come"))
     with Journal(path) as journal:
         assert journal.progress == Progress(
-            step=1, position=4, generation=2, forks=(1,), stretches=(Stretch(0, 0, 4),)
+            step=1,
+            position=4,
+            generation=2,
+            committed_in=1,
+            forks=(1,),
+            stretches=(Stretch(0, 0, 4),),
         )
 
 
@@ -103,3 +108,19 @@ def test_lines_of_earlier_versions_are_read(tmp_path: Path) -> None:
     (found,) = JournalReader(path).new()
     assert isinstance(found, CommitLine)
     assert found.bytes_sent == 0
+
+
+def test_a_journal_may_begin_with_what_a_checkpoint_holds(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    with Journal(path) as journal:
+        journal.write(PickedUp(5, 40, 2))
+        journal.write(Began(7, ("w1",), "workers have come"))
+    with Journal(path) as journal:
+        found = journal.progress
+        assert (found.step, found.position, found.lineage) == (5, 40, 2)
+        assert not found.blank
+        assert found.position_of(5) is None
+        journal.write(Kept(5))
+    with Journal(path) as journal:
+        assert journal.progress.kept
+        assert not journal.progress.after_back(step=3, position=24).kept

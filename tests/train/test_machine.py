@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 from modelyard.train.conductor.events import (
     Began,
@@ -18,8 +19,10 @@ from modelyard.train.conductor.events import (
     Finished,
     Instruction,
     Judged,
+    Kept,
     Lost,
     Noted,
+    PickedUp,
     RolledBack,
     Said,
     Send,
@@ -59,6 +62,7 @@ class Worker:
     name: str
     applied: int = -1
     pending: int = -1
+    pending_generation: int = 0
     generation: Generation | None = None
     step: int = -1
     hung: bool = False
@@ -72,7 +76,15 @@ class Worker:
 
     def hello(self) -> Hello:
         return Hello(
-            "secret", self.name, "node", "127.0.0.1", 1, self.applied, self.pending, self.lineage
+            "secret",
+            self.name,
+            "node",
+            "127.0.0.1",
+            1,
+            self.applied,
+            pending=self.pending,
+            pending_generation=self.pending_generation,
+            lineage=self.lineage,
         )
 
     def hear(self, message: object, everyone: dict[str, Worker]) -> None:
@@ -113,8 +125,7 @@ class Worker:
         """What it hands over: where its vote was committed, it hears of that before it does."""
         if not 0 <= self.pending == self.applied == applied - 1:
             return self.history
-        assert self.generation is not None
-        return (*self.history, (self.pending, self.generation.number))
+        return (*self.history, (self.pending, self.pending_generation))
 
     def apply(self) -> None:
         self.history = self.known(self.pending + 1)
@@ -123,7 +134,7 @@ class Worker:
     def vote(self) -> Vote | None:
         if self.generation is None or self.pending >= 0:
             return None
-        self.pending = self.step
+        self.pending, self.pending_generation = self.step, self.generation.number
         return Vote(self.generation.number, self.step, 1.0, BATCH, 0, 0.1)
 
 
@@ -668,3 +679,138 @@ def test_what_people_should_know_is_written_down_whoever_says_it() -> None:
     for name in ("w1", "w2"):
         found = world.machine.handle(Said(name, Note("no space is left")), world.now)
         assert found == [Noted(name, "no space is left")]
+
+
+def test_sums_of_another_generation_are_not_taken_for_those_that_were_committed() -> None:
+    # It votes, hangs and is left behind; the others commit the same step with other sums.
+    world = World(Settings(batch=BATCH, steps=9, most=3, patience_seconds=0.0))
+    for _ in range(3):
+        world.join()
+    world.pass_time(1.0)
+    late = world.workers["w3"]
+    world.vote("w3")
+    late.hung = True
+    world.pass_time(2.0)
+    assert world.fenced == [late]
+    world.vote("w1")
+    world.vote("w2")
+    assert [one.step for one in world.committed()] == [0]
+    world.wake()
+    world.kill("w2")
+    check(world)
+    assert world.workers["w1"].history == world.workers["w3"].history
+
+
+def test_one_trouble_without_a_loss_makes_one_new_generation() -> None:
+    world = World(Settings(batch=BATCH, steps=9, fewest=2, most=2, patience_seconds=0.0))
+    world.join()
+    world.join()
+    world.pass_time(1.0)
+    number = world.machine.progress.generation
+    world.happen(Said("w1", Trouble(number, "a sum failed")))
+    for _ in range(100):
+        world.now += world.wanted.beat_seconds
+        for name, worker in world.workers.items():
+            assert worker.generation is not None
+            # The next group takes long to heal.
+            world.happen(Said(name, Beat(worker.generation.number, Phase.GATHERING)))
+        world.happen(Tick())
+    assert world.machine.progress.generation == number + 1
+
+
+def inherited(step: int) -> World:
+    """A new conductor of a job that has done some steps."""
+    world = World(Settings(batch=BATCH, steps=200, most=2, patience_seconds=0.0))
+    done = Progress(generation=3)
+    for number in range(step):
+        start = number * BATCH
+        done = done.after_commit(step=number, start=start, stop=start + BATCH, generation=3)
+    world.machine = Machine(world.wanted, done)
+    return world
+
+
+def test_a_new_conductor_waits_for_those_who_know_more_before_it_goes_back() -> None:
+    world = inherited(100)
+    world.add(Worker("fresh", applied=80))
+    world.pass_time(1.5)
+    assert not world.journal[1:]
+    world.add(Worker("survivor", applied=100, history=((0, 3),) * 100))
+    world.pass_time(BACK_STALLS)
+    assert not any(isinstance(entry, RolledBack) for entry in world.journal)
+    assert world.workers["fresh"].step == 100
+
+
+def test_all_who_leave_stay_for_the_step_in_flight_when_one_of_them_dies() -> None:
+    world = World(Settings(batch=BATCH, steps=9, most=2, patience_seconds=0.0))
+    world.join()
+    world.join()
+    world.pass_time(1.0)
+    for _ in range(2):
+        world.vote("w1")
+        world.vote("w2")
+    world.happen(Said("w1", Leave()))
+    world.happen(Said("w2", Leave()))
+    world.kill("w1")
+    assert set(world.workers) == {"w2"}
+    world.vote("w2")
+    assert not world.workers
+    assert [one.step for one in world.committed()] == [0, 1, 2]
+
+
+def kept_job() -> World:
+    """All steps are done, and nobody has said yet that they are kept."""
+    world = World(Settings(batch=BATCH, steps=1, most=2, keeps=True, patience_seconds=0.0))
+    world.join()
+    world.join()
+    world.pass_time(1.0)
+    world.vote("w1")
+    world.vote("w2")
+    assert world.workers["w1"].applied == 1
+    assert world.finished is None
+    return world
+
+
+def test_a_job_is_done_when_what_it_trained_is_kept() -> None:
+    world = kept_job()
+    world.kill("w2")
+    world.pass_time(5.0)
+    assert world.finished is None
+    world.happen(Lost("w1"))
+    world.happen(Came(structs.replace(world.workers["w1"].hello(), kept=1)))
+    assert world.finished is not None
+    assert world.finished.done
+    assert isinstance(world.journal[-1], Kept)
+
+
+def test_a_job_goes_back_when_nobody_is_left_who_could_keep_its_last_step() -> None:
+    world = kept_job()
+    world.kill("w1")
+    world.kill("w2")
+    world.join()
+    world.join()
+    world.pass_time(2.0 * BACK_STALLS)
+    assert world.finished is None
+    assert RolledBack(0, 0) in world.journal
+    assert world.workers["w3"].step == 0
+
+
+def test_a_new_journal_goes_on_with_what_a_checkpoint_holds() -> None:
+    world = World(Settings(batch=BATCH, steps=20, most=1, patience_seconds=0.0))
+    worker = Worker("w1", applied=12, history=((0, 1),) * 12, lineage=2)
+    world.workers["w1"] = world.everyone["w1"] = worker
+    world.happen(Came(structs.replace(worker.hello(), position=77)))
+    assert world.journal[1] == PickedUp(12, 77, 2)
+    assert worker.generation is not None
+    assert (worker.generation.step, worker.generation.position) == (12, 77)
+    world.vote("w1")
+    assert [(one.step, one.start) for one in world.committed()] == [(12, 77)]
+
+
+def test_a_new_journal_of_a_job_that_is_done_and_kept_trains_nothing() -> None:
+    world = World(Settings(batch=BATCH, steps=12, most=1, keeps=True, patience_seconds=0.0))
+    worker = Worker("w1", applied=12)
+    world.workers["w1"] = world.everyone["w1"] = worker
+    world.happen(Came(structs.replace(worker.hello(), position=77, kept=12)))
+    assert world.finished is not None
+    assert world.finished.done
+    assert not list(world.committed())

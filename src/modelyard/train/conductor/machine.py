@@ -89,6 +89,8 @@ class Machine:
     #: steps that workers know who were left behind since the last commit and may come again
     _absent: dict[str, int] = field(default_factory=dict)
     _failures: int = 0
+    #: whether the steps so far are another conductor's, whose workers may be about to come
+    _inherited: bool = False
     #: whether a member of this generation reported trouble
     _troubled: bool = False
     #: the step that was validated last, lest a repeated one be written twice
@@ -98,6 +100,7 @@ class Machine:
     def __post_init__(self) -> None:
         latest = max(self.progress.generation, self.settings.after_generation)
         self.progress = replace(self.progress, generation=latest)
+        self._inherited = not self.progress.blank
         self._deadlines = Deadlines(self.settings.silence_seconds, self.settings.stall_seconds)
 
     @property
@@ -162,7 +165,7 @@ class Machine:
         applied, progress = hello.applied, self.progress
         voted = (hello.lineage, hello.pending, hello.pending_generation)
         newest = (progress.lineage, progress.step - 1, progress.committed_in)
-        if applied == hello.pending and voted == newest:
+        if 0 <= applied == hello.pending and voted == newest:
             # Its vote went into a commit of which it was not told.
             applied += 1
         if not (self.progress.blank or self.progress.knows(applied, hello.lineage)):
@@ -244,13 +247,20 @@ class Machine:
         if waited < patience and ready < self.settings.most:
             return
         best = max(worker.hello.applied for worker in self._workers.values())
-        missed = max(best, 0) < max(self.progress.step, *self._absent.values(), 0)
+        # Those of an earlier conductor may not have noticed yet that there is another one.
+        awaited = self.progress.step if self._inherited else max(self._absent.values(), default=0)
+        missed = max(best, 0) < awaited
         if missed and waited < BACK_STALLS * self.settings.stall_seconds:
             return
         yield from self._regroup(now, why, back=True)
 
-    def _regroup(self, now: float, why: str, *, back: bool = False) -> Iterator[Instruction]:
-        """The next generation, of all who are there; only with `back` from an earlier step."""
+    def _regroup(
+        self, now: float, why: str, *, back: bool = False, committed: bool = False
+    ) -> Iterator[Instruction]:
+        """The next generation, of all who are there; only with `back` from an earlier step.
+
+        Directly after a step was `committed`, whoever leaves keeps what it has.
+        """
         if self._all_steps_done:
             if not self.settings.keeps:
                 # Whoever was to validate them is lost: the steps are what counts.
@@ -262,7 +272,7 @@ class Machine:
                 return
         self._votes.clear()
         staying = [name for name, worker in self._workers.items() if not worker.leaving]
-        if self._knowing(staying) or not self._knowing(self._workers):
+        if committed or self._knowing(staying) or not self._knowing(self._workers):
             # Else only those who leave know the last steps, and keep them after the next one.
             yield from self._let_go(list(self._workers))
         chosen = self._chosen()
@@ -277,7 +287,8 @@ class Machine:
             yield self._go_back(max(best, 0), chosen)
         number = self.progress.generation + 1
         self.progress = replace(self.progress, generation=number)
-        self._members, self._waiting_since, self._troubled = chosen, None, False
+        self._members, self._waiting_since = chosen, None
+        self._troubled = self._inherited = False
         hellos = [self._workers[name].hello for name in chosen]
         newest = max(range(len(hellos)), key=lambda rank: hellos[rank].applied)
         message = Generation(
@@ -377,7 +388,7 @@ class Machine:
         if done and not (self.settings.validates or self.settings.keeps):
             yield from self._stop("all steps are done", done=True)
         elif changes and not done:
-            yield from self._regroup(now, "members change")
+            yield from self._regroup(now, "members change", committed=True)
 
     @property
     def _all_steps_done(self) -> bool:
