@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from modelyard.errors import InputError
-from modelyard.train.conductor.events import Began, Committed, Kept, PickedUp, RolledBack
+from modelyard.train.conductor.events import AllKept, Began, Committed, PickedUp, RolledBack
 from modelyard.train.conductor.journal import CommitLine, Journal, JournalReader
 from modelyard.train.conductor.progress import Progress, Stretch
 
@@ -120,7 +120,7 @@ def test_a_journal_may_begin_with_what_a_checkpoint_holds(tmp_path: Path) -> Non
         assert (found.step, found.position, found.lineage) == (5, 40, 2)
         assert not found.blank
         assert found.position_of(5) is None
-        journal.write(Kept(5))
+        journal.write(AllKept(5))
     with Journal(path) as journal:
         assert journal.progress.kept
         assert not journal.progress.after_back(step=3, position=24).kept

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from modelyard.train.conductor.events import (
+    AllKept,
     Began,
     Came,
     Committed,
@@ -19,7 +20,6 @@ from modelyard.train.conductor.events import (
     Finished,
     Instruction,
     Judged,
-    Kept,
     Lost,
     Noted,
     PickedUp,
@@ -39,6 +39,7 @@ from modelyard.train.conductor.messages import (
     Dismissed,
     Generation,
     Hello,
+    Kept,
     Leave,
     Next,
     Note,
@@ -70,6 +71,9 @@ class Worker:
     stuck: bool = False
     #: the generation and step of which it has a last word to say
     last: tuple[int, int] | None = None
+    #: whether it is to keep what all steps have trained, and the steps that it has kept
+    keeping: bool = False
+    kept: int = -1
     lineage: int = 0
     #: which commits made its parameters: what must never differ between members
     history: tuple[tuple[int, int], ...] = ()
@@ -85,6 +89,7 @@ class Worker:
             pending=self.pending,
             pending_generation=self.pending_generation,
             lineage=self.lineage,
+            kept=self.kept,
         )
 
     def hear(self, message: object, everyone: dict[str, Worker]) -> None:
@@ -98,6 +103,7 @@ class Worker:
                 self.step = self.applied
                 if message.next is Next.STOP:
                     self.last = (message.generation, self.applied)
+                    self.keeping = self.generation.peers[0].worker == self.name
                 if message.next is not Next.GO_ON:
                     self.generation = None
 
@@ -118,6 +124,7 @@ class Worker:
             self.history = ()
         assert len(self.history) == message.step
         assert message.batch > 0
+        self.last, self.keeping = None, message.done and message.peers[0] is peer
         self.applied, self.pending, self.step = message.step, -1, message.step
         self.generation, self.lineage = message, message.lineage
 
@@ -132,7 +139,7 @@ class Worker:
         self.applied, self.pending = self.pending + 1, -1
 
     def vote(self) -> Vote | None:
-        if self.generation is None or self.pending >= 0:
+        if self.generation is None or self.generation.done or self.pending >= 0:
             return None
         self.pending, self.pending_generation = self.step, self.generation.number
         return Vote(self.generation.number, self.step, 1.0, BATCH, 0, 0.1)
@@ -195,11 +202,16 @@ class World:
 
     def vote(self, name: str) -> None:
         worker = self.workers[name]
-        if worker.last is not None and not worker.hung:
-            self.happen(Said(name, Validated(*worker.last, 1.0, 5)))
+        if worker.last is not None and self.wanted.validates and not worker.hung:
+            last, worker.last = worker.last, None
+            self.happen(Said(name, Validated(*last, 1.0, 5)))
             return
-        vote = self.workers[name].vote()
-        if vote is not None and not self.workers[name].hung:
+        if worker.keeping and self.wanted.keeps and not worker.hung:
+            worker.kept = len(worker.history)
+            self.happen(Said(name, Kept(worker.kept)))
+            return
+        vote = worker.vote()
+        if vote is not None and not worker.hung:
             self.happen(Said(name, vote))
 
     def restart(self) -> None:
@@ -217,6 +229,8 @@ class World:
                 progress = progress.after_back(step=entry.step, position=entry.position)
             elif isinstance(entry, Began):
                 progress = replace(progress, generation=entry.generation)
+            elif isinstance(entry, AllKept):
+                progress = replace(progress, kept=True)
         self.machine = Machine(self.wanted, progress)
         for worker in list(self.workers.values()):
             if not worker.hung:
@@ -516,6 +530,7 @@ ACTIONS = st.lists(
     0,
     4,
     False,
+    False,
 )
 @given(
     ACTIONS,
@@ -523,15 +538,22 @@ ACTIONS = st.lists(
     st.sampled_from([0, 5]),
     st.sampled_from([4, 40]),
     st.booleans(),
+    st.booleans(),
 )
 def test_steps_are_committed_once_whatever_happens(
-    actions: list[tuple[str, int]], fewest: int, per_worker: int, steps: int, validates: bool
+    actions: list[tuple[str, int]],
+    fewest: int,
+    per_worker: int,
+    steps: int,
+    validates: bool,
+    keeps: bool,
 ) -> None:
     wanted = Settings(
         batch=BATCH,
         per_worker=per_worker,
         steps=steps,
         validates=validates,
+        keeps=keeps,
         most=4,
         fewest=fewest,
         patience_seconds=0.2,
@@ -576,8 +598,12 @@ def test_steps_are_committed_once_whatever_happens(
     assert world.finished is not None
     assert world.finished.done
     judged = [entry for entry in world.journal if isinstance(entry, Judged)]
-    assert len(judged) <= validates
+    back = [entry for entry in world.journal if isinstance(entry, RolledBack)]
+    assert len(judged) <= validates * (1 + len(back))
     assert all(entry.step == steps for entry in judged)
+    assert [entry for entry in world.journal if isinstance(entry, AllKept)] == [
+        AllKept(steps)
+    ] * keeps
 
 
 def test_members_have_the_last_word_where_they_validate() -> None:
@@ -759,10 +785,9 @@ def test_all_who_leave_stay_for_the_step_in_flight_when_one_of_them_dies() -> No
 
 def kept_job() -> World:
     """All steps are done, and nobody has said yet that they are kept."""
-    world = World(Settings(batch=BATCH, steps=1, most=2, keeps=True, patience_seconds=0.0))
+    world = World(Settings(batch=BATCH, steps=1, most=2, keeps=True))
     world.join()
     world.join()
-    world.pass_time(1.0)
     world.vote("w1")
     world.vote("w2")
     assert world.workers["w1"].applied == 1
@@ -775,11 +800,47 @@ def test_a_job_is_done_when_what_it_trained_is_kept() -> None:
     world.kill("w2")
     world.pass_time(5.0)
     assert world.finished is None
-    world.happen(Lost("w1"))
-    world.happen(Came(structs.replace(world.workers["w1"].hello(), kept=1)))
+    assert set(world.workers) == {"w1"}
+    world.vote("w1")
     assert world.finished is not None
     assert world.finished.done
-    assert isinstance(world.journal[-1], Kept)
+    assert world.journal[-1] == AllKept(1)
+    assert not world.workers
+
+
+def test_another_member_keeps_the_last_step_when_the_one_that_did_dies() -> None:
+    world = kept_job()
+    world.kill("w1")
+    generation = world.workers["w2"].generation
+    assert generation is not None
+    assert generation.done
+    world.join()
+    world.pass_time(5.0)
+    assert world.machine.members == ("w2",)
+    world.vote("w2")
+    assert world.finished is not None
+    assert world.finished.done
+    assert not world.workers
+    assert not any(isinstance(entry, RolledBack) for entry in world.journal)
+
+
+def test_a_new_conductor_is_told_what_was_kept_before() -> None:
+    world = kept_job()
+    world.workers["w1"].kept = 1
+    world.restart()
+    assert world.finished is not None
+    assert world.journal[-1] == AllKept(1)
+    # And a third one tells whoever has not heard.
+    world.finished = None
+    world.add(world.everyone["w2"])
+    world.restart()
+    assert world.machine.done
+    assert not world.workers
+
+
+def test_what_was_kept_is_not_what_more_steps_have_trained() -> None:
+    progress = Progress(step=1, position=BATCH, kept=True)
+    assert not progress.after_commit(step=1, start=BATCH, stop=2 * BATCH, generation=2).kept
 
 
 def test_a_job_goes_back_when_nobody_is_left_who_could_keep_its_last_step() -> None:

@@ -82,6 +82,9 @@ class Alone:
     def validated(self, found: Validated) -> None:
         """There is no journal to write it to."""
 
+    def kept(self, step: int) -> None:
+        """Nobody waits for it."""
+
     def note(self, text: str) -> None:
         """The log has it."""
 

@@ -53,11 +53,10 @@ def work(text: str) -> None:
             snapshots=snapshots,
             steps=post.steps,
             every=train.checkpoints.every,
-            last_word=run.say_kept,
             beside={CARD: card},
         )
         kept = restore_latest(place, warn=run.note)
-        run.restore(model, optimizer, kept, update=applied, kept=keeper.due, course=course)
+        run.restore(model, optimizer, kept, update=applied, keeper=keeper, course=course)
         signal.signal(signal.SIGTERM, lambda *_: run.leave())
         for step in run.steps():
             validation.before(step)
@@ -66,10 +65,8 @@ def work(text: str) -> None:
                 with narrowed(train):
                     loss = model.loss(batch)
                 step.backward(loss, samples=len(chosen), tokens=len(chosen) * train.sequence)
-            if not step.commit():
-                continue
-            validation.after(step)
-            keeper.after(run, step)
+            if step.commit():
+                validation.after(step)
 
 
 def settings_of(post: Post, job: JobSpec, data: JobData) -> RunSettings:

@@ -1,23 +1,25 @@
 """What a worker keeps of its training: now and then, when it leaves, and for certain at the end.
 
 A job is done when what its last step has trained is kept. So whoever keeps it tries again while
-there is no room for it, with the state in its memory, and then has the last word at the conductor.
-Where that cannot be had, the worker ends with an error, and the job goes on from the checkpoint
-before: it does not say that it is done.
+there is no room for it, with the state in its memory, and the others stay until it has told the
+conductor: when it dies, one of them does the same. Where there is no room for long, it ends with an
+error, and the job does not say that it is done.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from modelyard.errors import YardError
 from modelyard.keep.checkpoint import MANIFEST, Version
 from modelyard.keep.store import open_store
-from modelyard.train.run import Run
 from modelyard.train.snapshots import Owned, Snapshots
-from modelyard.train.step import Step
+
+if TYPE_CHECKING:
+    from modelyard.train.run import Run
 
 #: First and longest pause between two attempts to keep the last state, and how long that goes on:
 #: as long as a journal that cannot be written is waited for.
@@ -36,8 +38,6 @@ class Keeper:
     #: steps of the whole job, and after how many of them a checkpoint is due
     steps: int
     every: int
-    #: called when what the last step has trained is kept
-    last_word: Callable[[], object]
     #: what is kept beside the state of the run
     beside: Mapping[str, object] = field(default_factory=dict)
     #: of a worker that is several processes: which of them this is, and what it writes
@@ -49,39 +49,27 @@ class Keeper:
         """Whether a checkpoint is due after so many steps."""
         return steps % self.every == 0 or steps == self.steps
 
-    def after(self, run: Run, step: Step) -> None:
-        """A step was committed; `Unkept` when it was the last and cannot be kept."""
-        if step.rank or not (self.due(run.applied) or run.parting):
+    def after(self, run: Run, *, generation: int, position: int) -> None:
+        """A step was committed, and this process is one of those that keep."""
+        last = run.applied == self.steps
+        if not (self.due(run.applied) or run.parting):
             return
-        if step.last or run.parting:
+        if last or run.parting:
             # It trains no more, and nobody takes another one.
             self.snapshots.wait()
-        if step.last:
-            self._for_certain(run, step)
-        else:
-            self._take(run, step)
+        self._take(run, generation, position)
 
-    def _take(self, run: Run, step: Step) -> bool:
-        return self.snapshots.take(
-            run.applied,
-            {**run.state(), **self.beside},
-            generation=step.generation,
-            position=step.stop,
-            writer=self.writer,
-            writers=self.writers,
-            owned=self.owned,
-        )
-
-    def _for_certain(self, run: Run, step: Step) -> None:
-        version = Version(step.generation, run.applied)
+    def for_certain(self, run: Run, *, generation: int, position: int) -> None:
+        """All steps are done: see to it that they are kept; `Unkept` when that cannot be."""
+        version = Version(generation, run.applied)
         pause, longest = RETRY_SECONDS
         until = time.monotonic() + PATIENCE_SECONDS
+        self.snapshots.wait()
         while True:
             if not self._written(version):
-                self._take(run, step)
+                self._take(run, generation, position)
                 self.snapshots.wait()
             if self._complete(version):
-                self.last_word()
                 return
             if time.monotonic() > until:
                 what = f"what the last step has trained cannot be kept in '{self.snapshots.place}'"
@@ -89,6 +77,17 @@ class Keeper:
                 raise Unkept(what, fix=fix)
             time.sleep(pause if not self._written(version) else RETRY_SECONDS[0] / 10.0)
             pause = min(2.0 * pause, longest)
+
+    def _take(self, run: Run, generation: int, position: int) -> None:
+        self.snapshots.take(
+            run.applied,
+            {**run.state(), **self.beside},
+            generation=generation,
+            position=position,
+            writer=self.writer,
+            writers=self.writers,
+            owned=self.owned,
+        )
 
     def _written(self, version: Version) -> bool:
         """Whether this process has written its share."""

@@ -26,6 +26,7 @@ from modelyard.train.conductor.messages import (
     FromWorker,
     Generation,
     Hello,
+    Kept,
     Leave,
     Note,
     Phase,
@@ -59,7 +60,7 @@ class Standing:
     pending_generation: int = 0
     #: samples that its parameters have seen
     position: int = 0
-    #: steps of what it found kept; -1 when that was nothing
+    #: steps of what it knows to be kept; -1 when that is nothing
     kept: int = -1
 
     def said(self, hello: Hello) -> Hello:
@@ -163,6 +164,10 @@ class Member:
     def validated(self, found: Validated) -> None:
         self._send(found)
 
+    def kept(self, step: int) -> None:
+        """Have the last word: what all steps have trained is kept."""
+        self._send(Kept(step))
+
     def note(self, text: str) -> None:
         """Tell people something."""
         self._send(Note(text))
@@ -222,13 +227,28 @@ class Member:
 
     def _introduce(self) -> None:
         """Say who is there to the conductor, once it is found."""
-        found = find_conductor(self._address, self._patience_seconds, lambda: self._closed)
+        found = self._find()
         found.settimeout(None)
         found.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         with self._changed:
             self._socket = found
             self._commits.clear()
         self._send(self._standing().said(self._hello))
+
+    def _find(self) -> socket.socket:
+        """A connection to the conductor, tried for as long as patience lasts."""
+        pause, longest = RETRY_SECONDS
+        until = time.monotonic() + self._patience_seconds
+        while True:
+            try:
+                return socket.create_connection(self._address, timeout=longest * 4.0)
+            except OSError as error:
+                if self._closed or time.monotonic() > until:
+                    host, port = self._address
+                    what = f"no conductor at {host}:{port}: {cause_of(error)}"
+                    raise NoConductor(what, fix="start the job again: it goes on") from error
+            time.sleep(pause)
+            pause = min(2.0 * pause, longest)
 
     def _hear(self) -> bool:
         """Until the connection ends; whether the conductor goes on without this worker."""
@@ -293,41 +313,3 @@ class Member:
                 self._socket.sendall(line(message))
             except OSError:
                 self._close_socket()
-
-
-def find_conductor(
-    address: tuple[str, int], patience_seconds: float, given_up: Callable[[], bool] = lambda: False
-) -> socket.socket:
-    """A connection to the conductor, tried for as long as patience lasts."""
-    pause, longest = RETRY_SECONDS
-    until = time.monotonic() + patience_seconds
-    while True:
-        try:
-            return socket.create_connection(address, timeout=longest * 4.0)
-        except OSError as error:
-            if given_up() or time.monotonic() > until:
-                host, port = address
-                what = f"no conductor at {host}:{port}: {cause_of(error)}"
-                raise NoConductor(what, fix="start the job again: it goes on") from error
-        time.sleep(pause)
-        pause = min(2.0 * pause, longest)
-
-
-def say_kept(address: tuple[str, int], hello: Hello, *, patience_seconds: float = 60.0) -> None:
-    """Tell the conductor that what all steps have trained is kept, and wait for its last word.
-
-    It is said with a hello of its own, by somebody who takes no part any more, and again to the
-    next conductor when this one dies. One that is not to be found has heard it.
-    """
-    while True:
-        try:
-            with find_conductor(address, patience_seconds) as found:
-                found.settimeout(patience_seconds)
-                found.sendall(line(hello))
-                with found.makefile("rb") as lines:
-                    if any(isinstance(from_conductor(text), Dismissed) for text in lines):
-                        return
-        except (OSError, msgspec.DecodeError):
-            continue
-        except NoConductor:
-            return

@@ -26,12 +26,13 @@ import torch.distributed as dist
 from modelyard.train.aggregate.all_reduce import AllReduce
 from modelyard.train.aggregate.interface import Aggregation, Trained
 from modelyard.train.alone import Alone
-from modelyard.train.conductor.messages import Generation, Hello, Next
+from modelyard.train.conductor.messages import Generation, Hello, Next, Phase
 from modelyard.train.conductor.progress import Settings as ConductorSettings
 from modelyard.train.course import Course
 from modelyard.train.group import Disturbed, Group, connect, open_store
 from modelyard.train.inside import JOINING, Inside, OneProcess, Word
-from modelyard.train.member import Dismissal, Member, Standing, say_kept
+from modelyard.train.keeping import Keeper
+from modelyard.train.member import Dismissal, Member, NoConductor, Standing
 from modelyard.train.named_state import by_name, by_number, parameter_names
 from modelyard.train.snapshots import Restored
 from modelyard.train.state import receive_state, send_state
@@ -82,12 +83,15 @@ class Run:
         self._lineage = 0
         #: whether this worker is let go after the step that was committed last
         self._let_go = False
-        #: samples that the parameters have seen, and steps of what was found kept
-        self._position, self._found = 0, -1
+        #: samples that the parameters have seen, and steps of what is known to be kept
+        self._position, self._safe = 0, -1
+        #: whether all steps of the job are done
+        self._all_done = False
         self._store, self._member = self._line()
         self._model: torch.nn.Module | None = None
         self._optimizer: torch.optim.Optimizer | None = None
-        self._kept: Callable[[int], bool] = lambda _: False
+        #: sees to it that now and then, and at the end, `state` is kept
+        self.keeper: Keeper | None = None
         self._group: Group | None = None
 
     def _line(self) -> tuple[dist.Store, Member | Alone]:
@@ -101,7 +105,7 @@ class Run:
                 lineage=self._lineage,
                 pending_generation=self._pending_generation,
                 position=self._position,
-                kept=self._found,
+                kept=self._safe,
             )
 
         store = self.inside.store
@@ -132,7 +136,7 @@ class Run:
         optimizer: torch.optim.Optimizer,
         *,
         update: Callable[[int], object] | None = None,
-        kept: Callable[[int], bool] | None = None,
+        keeper: Keeper | None = None,
         course: Course | None = None,
         applied: int = -1,
         lineage: int = 0,
@@ -146,7 +150,7 @@ class Run:
         """
         self.course = course or self.course
         self._model, self._optimizer = model, optimizer
-        self._kept = kept or self._kept
+        self.keeper = keeper
         self.applied, self._lineage = applied, lineage
         self.aggregation.attach(
             Trained(model=model, optimizer=optimizer, update=update or (lambda _: optimizer.step()))
@@ -159,12 +163,12 @@ class Run:
         found: Restored | None,
         *,
         update: Callable[[int], object] | None = None,
-        kept: Callable[[int], bool] | None = None,
+        keeper: Keeper | None = None,
         course: Course | None = None,
     ) -> None:
         """Train on from what `state` gave and somebody kept; from the beginning without that."""
         if found is None:
-            self.train(model, optimizer, update=update, kept=kept, course=course)
+            self.train(model, optimizer, update=update, keeper=keeper, course=course)
             return
         state = found.tree
         assert isinstance(state, dict)
@@ -175,19 +179,19 @@ class Run:
             model,
             optimizer,
             update=update,
-            kept=kept,
+            keeper=keeper,
             course=course,
             applied=found.about.step,
             lineage=state["lineage"],
         )
-        self._position, self._found = found.about.position, found.about.step
+        self._position, self._safe = found.about.position, found.about.step
         self.course.load(state.get("course", {}))
         # Older checkpoints have none, and other aggregations have others.
         if state.get("aggregation", {}).get("name") == self.aggregation.name:
             self.aggregation.load(state["aggregation"])
 
     def state(self) -> dict[str, object]:
-        """Everything that a worker needs to go on from here; see `kept` of `train`."""
+        """Everything that a worker needs to go on from here; see `keeper` of `train`."""
         assert self._model is not None
         assert self._optimizer is not None
         state = self.aggregation.kept(self._own_state())
@@ -211,26 +215,6 @@ class Run:
         """Those that want a gradient, in the model's order."""
         assert self._model is not None
         return [one for one in self._model.parameters() if one.requires_grad]
-
-    def say_kept(self, conductor: tuple[str, int] | None = None) -> None:
-        """Have the last word: all steps are done, and what they have trained is kept.
-
-        `conductor` is where it listens, when this process speaks to it through another one.
-        """
-        if self.settings.alone is None:
-            self._found = self.applied
-            hello = Hello(
-                self.settings.token,
-                self.settings.worker,
-                socket.gethostname(),
-                self.settings.host,
-                0,
-                self.applied,
-                lineage=self._lineage,
-                position=self._position,
-                kept=self.applied,
-            )
-            say_kept(conductor or self.settings.address, hello)
 
     def note(self, text: str) -> None:
         """Tell people something that does not stop the training: in the log and in the journal."""
@@ -258,13 +242,19 @@ class Run:
                 generation, group = self._joined()
             except Dismissal:
                 return
+            except NoConductor:
+                if self._all_done:
+                    # It has ended before this worker could be told.
+                    return
+                raise
             try:
-                yield from self._generation(generation, group)
+                if generation.done:
+                    self.aggregation.gather(group)
+                    self._finish(group, generation.number, generation.position)
+                else:
+                    yield from self._generation(generation, group)
             except Disturbed as error:
                 self._member.trouble(str(error))
-                continue
-            except StopRun:
-                return
 
     def _generation(self, generation: Generation, group: Group) -> Iterator[Step]:
         number, position = generation.step, generation.position
@@ -274,10 +264,20 @@ class Run:
             if step.outcome is None:
                 raise Disturbed("the step was not committed")
             if step.outcome is Next.STOP:
-                raise StopRun
-            if step.outcome is Next.REGROUP:
+                self._finish(group, generation.number, step.stop)
+            if step.outcome is not Next.GO_ON:
                 return
             number, position = number + 1, step.stop
+
+    def _finish(self, group: Group, generation: int, position: int) -> None:
+        """All steps are done: the first member keeps them, and the others stay until it has."""
+        self._all_done = True
+        if self.keeper is None or group.rank:
+            return
+        self._member.enter(Phase.KEEPING)
+        self.keeper.for_certain(self, generation=generation, position=position)
+        self._safe = self.applied
+        self._member.kept(self.applied)
 
     def _joined(self) -> tuple[Generation, Group]:
         """The next generation that all processes of this worker have joined."""
@@ -360,7 +360,3 @@ class Run:
         self.aggregation.apply()
         self.course.apply()
         self.applied, self._pending = step + 1, -1
-
-
-class StopRun(Exception):
-    """All steps are done."""

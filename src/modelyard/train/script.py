@@ -151,8 +151,7 @@ class Session:
 
         self._guard(optimizer)
         kept = None if self._place is None else restore_latest(self._place)
-        due = None if self._keeper is None else self._keeper.due
-        self._run.restore(model, optimizer, kept, update=update, kept=due)
+        self._run.restore(model, optimizer, kept, update=update, keeper=self._keeper)
         return model, optimizer
 
     def batches(self) -> Iterator[Any]:
@@ -215,7 +214,6 @@ class Session:
                 snapshots=self._snapshots,
                 steps=self.steps,
                 every=self._wishes.every,
-                last_word=self._run.say_kept,
             )
         return self
 
@@ -277,8 +275,6 @@ class Session:
             return
         if step.rank == 0:
             _log.info("step %d of %d: loss %.4f", step.number + 1, self.steps, step.mean_loss)
-        if self._keeper is not None:
-            self._keeper.after(self._run, step)
         if self._after is not None:
             self._after(self)
 

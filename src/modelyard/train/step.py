@@ -85,7 +85,7 @@ class Step:
         first = self.position + self.batch * group.rank // group.size
         last = self.position + self.batch * (group.rank + 1) // group.size
         own = samples(np.arange(first, last, dtype=np.int64), settings.data_size, settings.seed)
-        kept = run._kept(self.number + 1)
+        kept = run.keeper is not None and run.keeper.due(self.number + 1)
         aggregation = run.aggregation
         self._sent = aggregation.bytes_sent
         run.course.begin(self.batch)
@@ -239,6 +239,8 @@ class Step:
         self.outcome = commit.next
         run._apply(self.number)
         run._position, run._let_go = self.stop, run.settings.worker in commit.leaving
+        if run.keeper is not None and self.rank == 0:
+            run.keeper.after(run, generation=self.generation, position=self.stop)
         return True
 
 

@@ -151,6 +151,9 @@ class AllReduce:
     def load(self, state: Mapping[str, Any]) -> None:
         self._sums.load(state.get("compression", []))
 
+    def gather(self, group: Group) -> None:
+        """It is there."""
+
     def kept(self, state: dict[str, object]) -> dict[str, object]:
         """Every member has everything."""
         return state

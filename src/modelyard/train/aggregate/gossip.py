@@ -154,6 +154,9 @@ class Gossip:
     def load(self, state: Mapping[str, object]) -> None:
         """There is nothing to remember."""
 
+    def gather(self, group: Group) -> None:
+        """The mean is everywhere."""
+
     def kept(self, state: dict[str, object]) -> dict[str, object]:
         """The mean of all members' parameters, where they met for it."""
         if self._mean is None:

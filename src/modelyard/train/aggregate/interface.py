@@ -103,5 +103,8 @@ class Aggregation(Protocol):
     def load(self, state: Mapping[str, object]) -> None:
         """Take over what `state` gave."""
 
+    def gather(self, group: Group) -> None:
+        """Have on the first member, who was another at the last step, all that `kept` gives."""
+
     def kept(self, state: dict[str, object]) -> dict[str, object]:
         """What is kept of "model" and "optimizer" where one member alone does not have all."""

@@ -143,6 +143,9 @@ class Rounds:
         self._outer.load(state["outer"])
         self._sums.load(state["compression"])
 
+    def gather(self, group: Group) -> None:
+        """It is there."""
+
     def kept(self, state: dict[str, object]) -> dict[str, object]:
         """Parameters are the same everywhere; moments are this member's."""
         return state

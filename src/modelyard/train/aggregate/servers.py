@@ -145,7 +145,7 @@ class Servers:
             )
             self.bytes_sent += size_of(tuple(self._pulled[index] for index in self._served(group)))
         if self._share.kept:
-            self._gather_moments(group)
+            self.gather(group)
 
     def apply(self) -> None:
         """What was pulled holds."""
@@ -168,6 +168,19 @@ class Servers:
 
     def load(self, state: Mapping[str, Any]) -> None:
         self._states, self._after = [dict(one) for one in state["compression"]], None
+
+    def gather(self, group: Group) -> None:
+        """All moments on rank 0, as they are now."""
+        assert self._trained is not None
+        states = self._trained.optimizer.state
+        own = {index: states[self._parameters[index]] for index in self._served(group)}
+        if group.rank > 0:
+            if own:
+                group.patiently(partial(send_state, group, 0, own))
+            return
+        self._moments = own
+        for rank in sorted({server for server in self._server_of if server > 0}):
+            self._moments.update(group.patiently(partial(receive_state, group, rank)))
 
     def kept(self, state: dict[str, object]) -> dict[str, object]:
         """Moments of all tensors, where members met for it."""
@@ -255,19 +268,6 @@ class Servers:
         if group.size > 1:
             group.finish([group.sum_begin(total)])
         return math.sqrt(float(total))
-
-    def _gather_moments(self, group: Group) -> None:
-        """All moments on rank 0, as they are after this step."""
-        assert self._trained is not None
-        states = self._trained.optimizer.state
-        own = {index: states[self._parameters[index]] for index in self._served(group)}
-        if group.rank > 0:
-            if own:
-                group.patiently(partial(send_state, group, 0, own))
-            return
-        self._moments = own
-        for rank in sorted({server for server in self._server_of if server > 0}):
-            self._moments.update(group.patiently(partial(receive_state, group, rank)))
 
 
 def _backup(server: int, group: Group) -> int:

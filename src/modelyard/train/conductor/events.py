@@ -9,6 +9,7 @@ from modelyard.train.conductor.messages import (
     Beat,
     FromConductor,
     Hello,
+    Kept,
     Leave,
     Note,
     Trouble,
@@ -38,7 +39,7 @@ class Said:
     """A member said something about the step."""
 
     worker: str
-    message: Vote | Validated | Note | Trouble | Beat | Leave
+    message: Vote | Validated | Kept | Note | Trouble | Beat | Leave
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +115,7 @@ class PickedUp:
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class AllKept:
     """What all steps have trained is kept: only now is the job done."""
 
     step: int
@@ -154,5 +155,5 @@ class Finished:
 
 
 #: What is written to the journal.
-Entry = Committed | Judged | Arrived | Noted | PickedUp | Kept | RolledBack | Began | Fence
+Entry = Committed | Judged | Arrived | Noted | PickedUp | AllKept | RolledBack | Began | Fence
 Instruction = Entry | Send | Finished

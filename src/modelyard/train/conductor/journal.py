@@ -20,12 +20,12 @@ import msgspec
 
 from modelyard.errors import InputError, cause_of
 from modelyard.train.conductor.events import (
+    AllKept,
     Arrived,
     Began,
     Entry,
     Fence,
     Judged,
-    Kept,
     Noted,
     PickedUp,
     RolledBack,
@@ -252,7 +252,7 @@ def _line(entry: Entry) -> Line:
         return BackLine(entry.step, entry.position, at)
     if isinstance(entry, PickedUp):
         return PickedUpLine(entry.step, entry.position, entry.lineage, at)
-    if isinstance(entry, Kept):
+    if isinstance(entry, AllKept):
         return KeptLine(entry.step, at)
     if isinstance(entry, Began):
         return GenerationLine(entry.generation, entry.members, entry.why, at)

@@ -16,6 +16,7 @@ from msgspec import structs
 
 from modelyard.train.conductor.deadlines import Deadlines
 from modelyard.train.conductor.events import (
+    AllKept,
     Arrived,
     Began,
     Came,
@@ -25,7 +26,6 @@ from modelyard.train.conductor.events import (
     Finished,
     Instruction,
     Judged,
-    Kept,
     Lost,
     Noted,
     PickedUp,
@@ -39,6 +39,7 @@ from modelyard.train.conductor.messages import (
     Dismissed,
     Generation,
     Hello,
+    Kept,
     Leave,
     Next,
     Note,
@@ -61,6 +62,7 @@ BACK_STALLS = 5.0
 OTHER_STALLS = 600.0
 #: Generations that may fail one after the other, with nobody lost, before the job is stopped.
 MOST_FAILURES = 5
+ALL_DONE = "all steps are done"
 
 
 @dataclass(slots=True)
@@ -108,6 +110,11 @@ class Machine:
         """Who takes part now, by rank."""
         return self._members
 
+    @property
+    def done(self) -> bool:
+        """Whether nothing is left to do."""
+        return self._all_steps_done and (self.progress.kept or not self.settings.keeps)
+
     def handle(self, event: Event, now: float) -> list[Instruction]:
         """What follows from an event at a time; times never run backwards."""
         if self._finished:
@@ -130,6 +137,8 @@ class Machine:
             return list(self._let_go(set(self._workers) - set(self._members)))
         if isinstance(message, Note):
             return [Noted(event.worker, message.text)]
+        if isinstance(message, Kept):
+            return list(self._kept(message.step))
         worker.entered = max(worker.entered, message.generation)
         if event.worker not in self._members or message.generation != self.progress.generation:
             return []
@@ -145,15 +154,18 @@ class Machine:
     # Who is there.
 
     def _came(self, hello: Hello, now: float) -> Iterator[Instruction]:
+        if self.done:
+            # It was told by the conductor before this one, and not heard.
+            yield Send(hello.worker, Dismissed(ALL_DONE, again=False))
+            return
         self._workers[hello.worker] = _Worker(self._judged(hello), heard=now, since=now)
         if self._absent.pop(hello.worker, None) is not None:
             self._deadlines.mistaken()
         yield Arrived(hello.worker)
-        if hello.kept >= self.settings.steps and (self._all_steps_done or self.progress.blank):
-            if self.progress.blank:
-                yield self._pick_up([hello.worker])
-            yield Kept(hello.kept)
-            yield from self._stop("all steps are done", done=True)
+        if hello.kept >= self.settings.steps and self.progress.blank:
+            yield self._pick_up([hello.worker])
+        yield from self._kept(hello.kept)
+        if self._finished:
             return
         if self._waiting_since is None:
             self._waiting_since = now
@@ -218,6 +230,9 @@ class Machine:
 
     def _late(self, worker: _Worker, now: float) -> bool:
         """Whether its step takes too long, be it the one that it has to leave for a generation."""
+        if self._all_steps_done:
+            # What is left takes as long as it takes.
+            return False
         waited = now - worker.since
         if worker.entered == self.progress.generation and worker.phase is not Phase.COMPUTING:
             waits = worker.phase is Phase.REDUCING or worker.hello.worker in self._votes
@@ -264,11 +279,10 @@ class Machine:
         if self._all_steps_done:
             if not self.settings.keeps:
                 # Whoever was to validate them is lost: the steps are what counts.
-                yield from self._stop("all steps are done", done=True)
+                yield from self._stop(ALL_DONE, done=True)
                 return
             if knowing := self._knowing(self._chosen()):
-                # Nobody trains any more. One of them is keeping what all have trained.
-                self._members = knowing
+                yield from self._have_kept(knowing, now, why)
                 return
         self._votes.clear()
         staying = [name for name, worker in self._workers.items() if not worker.leaving]
@@ -285,6 +299,19 @@ class Machine:
             return
         if max(best, 0) < self.progress.step:
             yield self._go_back(max(best, 0), chosen)
+        yield from self._begin(chosen, now, why)
+
+    def _have_kept(self, knowing: tuple[str, ...], now: float, why: str) -> Iterator[Instruction]:
+        """Have one of those who know all steps keep what they have trained."""
+        keeper = self._workers[knowing[0]]
+        if self._members[:1] == knowing[:1] and keeper.phase is not Phase.GATHERING:
+            # That is what it does already.
+            self._members = knowing
+            return
+        yield from self._begin(knowing, now, why)
+
+    def _begin(self, chosen: tuple[str, ...], now: float, why: str) -> Iterator[Instruction]:
+        """The next generation."""
         number = self.progress.generation + 1
         self.progress = replace(self.progress, generation=number)
         self._members, self._waiting_since = chosen, None
@@ -297,8 +324,9 @@ class Machine:
             position=self.progress.position,
             batch=self.settings.batch_of(len(chosen)),
             peers=tuple(Peer(h.worker, h.host, h.store_port, h.applied) for h in hellos),
-            source=-1 if best < 0 else newest,
+            source=-1 if hellos[newest].applied < 0 else newest,
             lineage=self.progress.lineage,
+            done=self._all_steps_done,
         )
         yield Began(number, chosen, why)
         for name in chosen:
@@ -386,7 +414,7 @@ class Machine:
         for name in self._members:
             yield Send(name, Commit(generation, step, following, leaving))
         if done and not (self.settings.validates or self.settings.keeps):
-            yield from self._stop("all steps are done", done=True)
+            yield from self._stop(ALL_DONE, done=True)
         elif changes and not done:
             yield from self._regroup(now, "members change", committed=True)
 
@@ -409,7 +437,13 @@ class Machine:
                 samples=found.samples,
             )
             if self._all_steps_done and not self.settings.keeps:
-                yield from self._stop("all steps are done", done=True)
+                yield from self._stop(ALL_DONE, done=True)
+
+    def _kept(self, step: int) -> Iterator[Instruction]:
+        if self._all_steps_done and step >= self.settings.steps:
+            self.progress = replace(self.progress, kept=True)
+            yield AllKept(step)
+            yield from self._stop(ALL_DONE, done=True)
 
     def _stop(self, why: str, *, done: bool) -> Iterator[Instruction]:
         self._finished = True

@@ -24,6 +24,8 @@ class Phase(StrEnum):
     VALIDATING = "validating"
     #: waiting for others in a collective
     REDUCING = "reducing"
+    #: seeing to it that what all steps have trained is kept
+    KEEPING = "keeping"
     #: has voted and waits for the outcome
     VOTED = "voted"
 
@@ -91,6 +93,12 @@ class Validated(msgspec.Struct, frozen=True, tag="validated"):
     samples: int
 
 
+class Kept(msgspec.Struct, frozen=True, tag="kept"):
+    """What all steps have trained is kept."""
+
+    step: int
+
+
 class Note(msgspec.Struct, frozen=True, tag="note"):
     """Something that people should know, and that does not stop the training."""
 
@@ -136,6 +144,8 @@ class Generation(msgspec.Struct, frozen=True, tag="generation"):
     #: rank of the member from which those that are behind get their state; -1 when all begin anew
     source: int
     lineage: int
+    #: all steps are done: the first member keeps what they have trained, and the others wait
+    done: bool = False
 
 
 class Commit(msgspec.Struct, frozen=True, tag="commit"):
@@ -156,7 +166,7 @@ class Dismissed(msgspec.Struct, frozen=True, tag="dismissed"):
     again: bool
 
 
-FromWorker = Hello | Vote | Validated | Note | Trouble | Beat | Leave
+FromWorker = Hello | Vote | Validated | Kept | Note | Trouble | Beat | Leave
 FromConductor = Generation | Commit | Dismissed
 
 _encoder = msgspec.json.Encoder()

@@ -111,6 +111,7 @@ class Progress:
             generation=generation,
             committed_in=generation,
             stretches=stretches,
+            kept=False,
         )
 
     def after_back(self, *, step: int, position: int) -> Progress:

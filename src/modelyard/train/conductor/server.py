@@ -32,7 +32,7 @@ from modelyard.train.conductor.events import (
     Tick,
 )
 from modelyard.train.conductor.journal import Journal
-from modelyard.train.conductor.machine import Machine
+from modelyard.train.conductor.machine import ALL_DONE, Machine
 from modelyard.train.conductor.messages import (
     LONGEST_LINE,
     Dismissed,
@@ -50,6 +50,9 @@ JOURNAL_FILE = "journal.jsonl"
 UNWRITTEN = 3
 #: How long a new connection may take to say who it is.
 HELLO_SECONDS = 5.0
+#: How long a conductor of a job that is done already tells so whoever asks: longer than workers
+#: wait between two attempts to find it.
+FAREWELL_SECONDS = 1.0
 
 
 class Listening(msgspec.Struct, frozen=True):
@@ -83,10 +86,10 @@ class Server:
         host, port = server.sockets[0].getsockname()[:2]
         sys.stdout.write(f"{host}:{port}\n")
         sys.stdout.flush()
-        settings, progress = self._listening.settings, self._machine.progress
-        if progress.step >= settings.steps and (progress.kept or not settings.keeps):
-            self.outcome = Finished("all steps are done", done=True)
-            self._over.set()
+        if self._machine.done:
+            self.outcome = Finished(ALL_DONE, done=True)
+            # Some may not have heard it from the conductor before this one.
+            asyncio.get_running_loop().call_later(FAREWELL_SECONDS, self._over.set)
         ticking = asyncio.create_task(self._tick())
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):

@@ -51,7 +51,6 @@ def work(text: str) -> None:
     applied = updates(optimizer, course, way, clip=train.optimizer.clip)
     validation = Validation(job, data, folder, part.model)
     where = train.checkpoints.to or post.checkpoints
-    host, _, port = post.address.rpartition(":")
     settings = msgspec.structs.replace(post, address=f"{HOST}:{meeting.relay_port}")
     retention = Retention(last=train.checkpoints.keep)
     with (
@@ -62,24 +61,20 @@ def work(text: str) -> None:
             snapshots=snapshots,
             steps=post.steps,
             every=train.checkpoints.every,
-            # One of them speaks for all.
-            last_word=lambda: None if place.index else run.say_kept((host, int(port))),
             beside={CARD: card},
             writer=place.index,
             writers=inside.places,
             owned=owned_paths(part.owned),
         )
         kept = restored(where, part.model, optimizer, inside)
-        run.restore(part.model, optimizer, kept, update=applied, kept=keeper.due, course=course)
+        run.restore(part.model, optimizer, kept, update=applied, keeper=keeper, course=course)
         signal.signal(signal.SIGTERM, lambda *_: run.leave())
         for step in run.steps():
             validation.before(step)
             for chosen in step.microbatches():
                 part.learn(step, chosen)
-            if not step.commit():
-                continue
-            validation.after(step)
-            keeper.after(run, step)
+            if step.commit():
+                validation.after(step)
     family.wait()
 
 

@@ -25,13 +25,11 @@ import msgspec
 from modelyard.train.conductor.messages import (
     LONGEST_LINE,
     Beat,
-    Commit,
     Dismissed,
     FromConductor,
     FromWorker,
     Hello,
     Leave,
-    Next,
     Phase,
     Trouble,
     Vote,
@@ -259,6 +257,4 @@ class Relay:
 
 def _is_end(message: FromConductor) -> bool:
     """Whether places may go after this."""
-    if isinstance(message, Commit):
-        return message.next is Next.STOP
     return isinstance(message, Dismissed) and not message.again

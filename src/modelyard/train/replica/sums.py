@@ -110,6 +110,9 @@ class ShardSums:
     def load(self, state: Mapping[str, object]) -> None:
         """There is nothing but parameters and moments."""
 
+    def gather(self, group: Group) -> None:
+        """It is there."""
+
     def kept(self, state: dict[str, object]) -> dict[str, object]:
         """Places keep what they own."""
         return state
