@@ -8,16 +8,20 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import yaml
+from tests.train.jobs import PATIENCE_SECONDS, workers_of
 
 pytest.importorskip("torch", reason="training needs torch: install the extra 'train'")
 
+from modelyard.train.conductor.journal import BackLine, GenerationLine, JournalReader
 from modelyard.train.snapshots import restore_latest
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -98,6 +102,55 @@ def test_training_goes_on_without_room_and_is_done_when_the_last_step_is_kept(
     kept = restore_latest(small_disk)
     assert kept is not None
     assert kept.about.step == STEPS
+
+
+@pytest.mark.parametrize("way", ["all-reduce", "servers"])
+def test_when_the_worker_that_keeps_the_last_step_dies_another_one_keeps_it(
+    job: Path, small_disk: Path, way: str
+) -> None:
+    wanted = yaml.safe_load(job.read_text(encoding="utf-8"))
+    wanted["devices"]["max"] = 2
+    wanted["train"]["aggregate"] = {"name": way}
+    job.write_text(yaml.safe_dump(wanted), encoding="utf-8")
+    filler = small_disk / "filler"
+    filler.write_bytes(bytes(DISK_BYTES - (1 << 20)))
+    command = [sys.executable, "-m", "modelyard", "train", str(job), "--steps", "20"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    with subprocess.Popen(
+        [*command, "--workers", "2"], stderr=subprocess.PIPE, text=True, env=environment
+    ) as training:
+        assert training.stderr is not None
+        told = ""
+        for line in training.stderr:
+            told += line
+            if "step 20 " in line and "not kept" in line:
+                break
+        before = members(job)
+        assert len(before) == 2, told
+        # The names of workers are the numbers of their births.
+        os.kill(workers_of(training.pid)[int(before[0].rpartition("-")[2])], signal.SIGKILL)
+        until = time.monotonic() + PATIENCE_SECONDS
+        while members(job) != before[1:] and time.monotonic() < until:
+            time.sleep(0.02)
+        filler.unlink()
+        told += training.stderr.read()
+    assert training.returncode == 0, told
+    lines = JournalReader(job.parent / "full-run" / "journal.jsonl").new()
+    assert not any(isinstance(line, BackLine) for line in lines)
+    kept = restore_latest(small_disk)
+    assert kept is not None
+    assert kept.about.step == 20
+    # Also what only servers had.
+    assert isinstance(kept.tree, dict)
+    state = kept.tree["optimizer"]["state"]
+    assert set(state) == set(kept.tree["model"])
+    assert all(one["step"] == 20 for one in state.values())
+
+
+def members(job: Path) -> tuple[str, ...]:
+    """Who takes part, as the journal says."""
+    lines = JournalReader(job.parent / "full-run" / "journal.jsonl").new()
+    return [line.members for line in lines if isinstance(line, GenerationLine)][-1]
 
 
 def test_a_job_whose_last_checkpoint_was_lost_trains_its_last_steps_again(
