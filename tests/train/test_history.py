@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from modelyard.train import history
-from modelyard.train.conductor.events import Began, Committed, Judged, RolledBack
+from modelyard.train.conductor.events import AllKept, Began, Committed, Judged, PickedUp, RolledBack
 from modelyard.train.conductor.journal import Journal
 from modelyard.train.history import History
 
@@ -71,3 +71,19 @@ def test_steps_long_ago_keep_their_losses_and_nothing_that_grows_with_members(
     assert [one.loss for one in found.committed] == [1.0 / (number + 1) for number in range(6)]
     assert [bool(one.busy and one.values) for one in found.committed] == [False] * 3 + [True] * 3
     assert all(one.members is found.committed[0].members for one in found.committed)
+
+
+def test_steps_before_the_journal_count_and_what_is_kept_is_known(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    found = History(path)
+    with Journal(path) as journal:
+        journal.write(PickedUp(5, 40, 0))
+        journal.write(step(5))
+        journal.write(AllKept(6))
+        found.read()
+        assert (found.steps, found.kept) == (6, 6)
+        journal.write(RolledBack(3, 24))
+        journal.write(step(3))
+        found.read()
+        assert (found.steps, found.kept) == (4, 3)
+        assert [one.step for one in found.committed] == [3]

@@ -39,7 +39,7 @@ def speed_words(view: View) -> str:
 
 def left_words(view: View) -> str:
     if view.step >= view.steps:
-        return "all done"
+        return "all steps done"
     return "" if view.left_seconds is None else f"{format_duration(view.left_seconds)} left"
 
 

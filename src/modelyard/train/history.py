@@ -12,6 +12,7 @@ from modelyard.train.conductor.journal import (
     CommitLine,
     GenerationLine,
     JournalReader,
+    KeptLine,
     Line,
     PickedUpLine,
     ValidationLine,
@@ -31,6 +32,8 @@ class History:
         self._validated: dict[int, ValidationLine] = {}
         #: steps before the first of this journal
         self._before = 0
+        #: steps that are kept for certain, because they were all that were wanted
+        self.kept = 0
         #: who takes part now, by rank
         self.members: tuple[str, ...] = ()
         #: workers that had a part in a committed step
@@ -65,6 +68,8 @@ class History:
                 self._go_back(line.step)
             elif isinstance(line, PickedUpLine):
                 self._before = line.step
+            elif isinstance(line, KeptLine):
+                self.kept = line.step
         return lines
 
     def _commit(self, line: CommitLine) -> None:
@@ -78,6 +83,6 @@ class History:
             self._committed[old] = structs.replace(self._committed[old], busy=(), values={})
 
     def _go_back(self, step: int) -> None:
-        self._before = min(self._before, step)
+        self._before, self.kept = min(self._before, step), min(self.kept, step)
         del self._committed[step - self._before :]
         self._validated = {at: found for at, found in self._validated.items() if at <= step}

@@ -30,7 +30,7 @@ def settings_of(job: JobSpec, *, checkpoints: str, workers: int) -> Settings:
         batch=job.batch,
         per_worker=train.batch_scaling.per_worker or 0,
         validates=train.validation is not None,
-        keeps=True,
+        keeps=train.aggregate.name not in PACES,
         steps=job.steps,
         fewest=min(-(-job.devices.min // job.places), replicas),
         most=replicas,

@@ -169,8 +169,7 @@ class Supervisor:
         if status is not None:
             happened.extend(self._conductor.revive(status, self._history.steps))
         happened.extend(self._end_hung())
-        # While the last member keeps what was trained, nobody is needed.
-        if not (self._all_committed() and self._alive):
+        if not self._all_staffed():
             places = self._staffing.births(time.monotonic())
             happened.extend(self._birth(place) for place in places)
         return happened
@@ -224,6 +223,13 @@ class Supervisor:
     def _all_committed(self) -> bool:
         self._read()
         return self._history.steps >= self._settings.steps
+
+    def _all_staffed(self) -> bool:
+        """Whether nobody is needed: all steps are kept, or somebody is there who keeps them."""
+        if not self._all_committed():
+            return False
+        kept = self._history.kept >= self._settings.steps or not self._settings.keeps
+        return kept or bool(self._alive)
 
     def _start_nursery(self) -> None:
         self._nursery = subprocess.Popen(
