@@ -44,6 +44,9 @@ RETROGRESSION_WEIGHT = 1e-2
 #: the one departure from the artifact's objective: it has a kink where either error is 0, at
 #: which a fit of few samples gets stuck; a thousandth is far below the noise of any measurement
 KINK_WIDTH = 1e-3
+#: a fit goes on while a step gains this share of the objective: with more it ended half-way through
+#: a narrow valley on some processors, whose last bits differ
+LEAST_GAIN = 1e-12
 #: until several nodes have been tried, links across nodes count as so much slower than inside
 UNSEEN_NETWORK_FACTOR = 1.1
 
@@ -140,6 +143,7 @@ def fit_params(samples: Sequence[StepSample], *, start: PolluxParams | None = No
         jac=True,
         method="L-BFGS-B",
         bounds=optimize.Bounds(lower, upper),
+        options={"ftol": LEAST_GAIN},
     ).x.tolist()
     if not (nodes > 1).any():
         best[2] = max(best[2], best[4] * UNSEEN_NETWORK_FACTOR)
