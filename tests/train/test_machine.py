@@ -31,6 +31,7 @@ from modelyard.train.conductor.events import (
 from modelyard.train.conductor.machine import (
     ALONE_STALLS,
     BACK_STALLS,
+    OTHER_STALLS,
     Machine,
 )
 from modelyard.train.conductor.messages import (
@@ -836,6 +837,108 @@ def test_a_new_conductor_is_told_what_was_kept_before() -> None:
     world.restart()
     assert world.machine.done
     assert not world.workers
+
+
+def test_a_job_ends_when_a_member_hangs_in_its_last_validation() -> None:
+    world = World(Settings(batch=BATCH, steps=1, most=2, validates=True, keeps=True))
+    world.join()
+    world.join()
+    world.vote("w1")
+    world.vote("w2")
+    world.workers["w2"].hung = True
+    for _ in range(20):
+        world.now += 0.1
+        number = world.machine.progress.generation
+        world.happen(Said("w1", Beat(number, Phase.VALIDATING)))
+        world.happen(Tick())
+    # It waits for a sum that never comes, until there is another generation.
+    generation = world.workers["w1"].generation
+    assert generation is not None
+    assert generation.done
+    world.vote("w1")
+    assert world.finished is not None
+    assert world.finished.done
+
+
+def test_whoever_keeps_the_last_step_is_left_in_peace_for_as_long_as_it_takes() -> None:
+    world = kept_job()
+    number = world.machine.progress.generation
+    for _ in range(round(2 * OTHER_STALLS)):
+        world.now += 0.5
+        world.happen(Said("w1", Beat(number, Phase.KEEPING)))
+        world.happen(Said("w2", Beat(number, Phase.VOTED)))
+        world.happen(Tick())
+    assert world.machine.members == ("w1", "w2")
+    # Also by a conductor that is new, and told of it.
+    hello = world.workers["w1"].hello()
+    world.workers["w1"].hung = world.workers["w2"].hung = True
+    world.restart()
+    world.happen(Came(structs.replace(hello, keeping=True)))
+    world.happen(Came(world.workers["w2"].hello()))
+    assert world.machine.members == ("w1", "w2")
+    assert world.machine.progress.generation == number
+
+
+def test_all_may_validate_for_as_long_as_they_like() -> None:
+    world = World(Settings(batch=BATCH, steps=9, most=2))
+    world.join()
+    world.join()
+    number = world.machine.progress.generation
+    for name in ("w1", "w2"):
+        world.now += 0.2
+        world.happen(Said(name, Beat(number, Phase.VALIDATING)))
+    for _ in range(round(3 * OTHER_STALLS)):
+        world.now += 0.5
+        for name in ("w1", "w2"):
+            world.happen(Said(name, Beat(number, Phase.VALIDATING)))
+        world.happen(Tick())
+    assert world.machine.members == ("w1", "w2")
+
+
+def test_one_who_knows_the_last_step_is_enough_to_keep_it() -> None:
+    world = World(Settings(batch=BATCH, steps=1, fewest=2, most=2, keeps=True))
+    world.join()
+    world.join()
+    world.vote("w1")
+    world.vote("w2")
+    del world.workers["w2"]
+    world.restart()
+    world.pass_time(3.0)
+    assert world.machine.members == ("w1",)
+    world.vote("w1")
+    assert world.finished is not None
+
+
+def test_nobody_who_knows_the_last_step_is_let_go_before_it_is_kept() -> None:
+    world = kept_job()
+    world.workers["w2"].hung = True
+    world.restart()
+    assert not world.machine.members
+    world.happen(Said("w1", Leave()))
+    assert "w1" in world.workers
+
+
+def test_what_was_kept_of_a_training_that_was_given_up_ends_nothing() -> None:
+    world = inherited(100)
+    world.machine.progress = replace(world.machine.progress, forks=(40,))
+    world.wanted = replace(world.wanted, steps=100, keeps=True)
+    world.machine.settings = world.wanted
+    stray = Worker("w1", applied=100)
+    world.workers["w1"] = world.everyone["w1"] = stray
+    world.happen(Came(structs.replace(stray.hello(), kept=100)))
+    assert world.finished is None
+
+
+def test_a_checkpoint_may_know_more_than_the_journal_of_a_machine_that_went_down() -> None:
+    world = inherited(100)
+    worker = Worker("w1", applied=120, kept=120, history=((0, 3),) * 120)
+    world.workers["w1"] = world.everyone["w1"] = worker
+    world.happen(Came(structs.replace(worker.hello(), position=120 * BATCH)))
+    world.pass_time(3.0)
+    assert PickedUp(120, 120 * BATCH, 0) in world.journal
+    assert worker.generation is not None
+    assert worker.generation.step == 120
+    assert not any(isinstance(entry, RolledBack) for entry in world.journal)
 
 
 def test_what_was_kept_is_not_what_more_steps_have_trained() -> None:

@@ -88,7 +88,7 @@ def view_of(
     judged = paces(committed, present)
     # Steps before the first of this journal have no time.
     first = committed[0].step
-    kept = kept_step if kept_step and first < kept_step <= last.step + 1 else None
+    kept = kept_step if kept_step and kept_step <= last.step + 1 else None
     return View(
         steps=steps,
         step=last.step + 1,
@@ -104,7 +104,7 @@ def view_of(
         processes=processes,
         others=tuple(name for name in workers if name not in present),
         kept_step=kept,
-        kept_at=None if kept is None else committed[kept - 1 - first].at,
+        kept_at=None if kept is None or kept <= first else committed[kept - 1 - first].at,
     )
 
 

@@ -45,8 +45,10 @@ def left_words(view: View) -> str:
 
 def checkpoint_words(view: View, now: float) -> str:
     """The newest one, and how old what it holds is."""
-    if view.kept_step is None or view.kept_at is None:
+    if view.kept_step is None:
         return "none yet"
+    if view.kept_at is None:
+        return f"step {view.kept_step:,}"
     age = format_duration(max(round(now - view.kept_at), 0))
     return f"step {view.kept_step:,}, {age} old"
 

@@ -64,6 +64,11 @@ class Alone:
     ) -> None:
         """Nothing is open."""
 
+    @property
+    def ended(self) -> bool:
+        """Nobody could say so."""
+        return False
+
     def next_generation(self) -> Generation:
         """The only one; `Dismissal` when it is over or nothing is left to do."""
         found, self._generation = self._generation, None

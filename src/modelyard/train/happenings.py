@@ -8,9 +8,16 @@ from enum import StrEnum
 from modelyard.errors import YardError
 from modelyard.units import counted
 
+#: The exit status of a worker that ends with `Unkept`.
+UNKEPT = 4
+
 
 class JobFailed(YardError):
     """The job cannot go on."""
+
+
+class Unkept(YardError):
+    """What a job has trained at last could not be kept."""
 
 
 class Kind(StrEnum):

@@ -67,6 +67,8 @@ class History:
             elif isinstance(line, BackLine):
                 self._go_back(line.step)
             elif isinstance(line, PickedUpLine):
+                # Of those before there is nothing that lasts to the first of this journal.
+                self._committed.clear()
                 self._before = line.step
             elif isinstance(line, KeptLine):
                 self.kept = line.step

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from modelyard.errors import YardError
 from modelyard.keep.checkpoint import MANIFEST, Version
 from modelyard.keep.store import open_store
+from modelyard.train.happenings import Unkept
 from modelyard.train.snapshots import Owned, Snapshots
 
 if TYPE_CHECKING:
@@ -24,10 +25,6 @@ if TYPE_CHECKING:
 #: First and longest pause between two attempts to keep the last state, and how long that goes on:
 #: as long as a journal that cannot be written is waited for.
 RETRY_SECONDS, PATIENCE_SECONDS = (1.0, 30.0), 600.0
-
-
-class Unkept(YardError):
-    """What was trained at last could not be kept."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,18 +56,23 @@ class Keeper:
             self.snapshots.wait()
         self._take(run, generation, position)
 
-    def for_certain(self, run: Run, *, generation: int, position: int) -> None:
-        """All steps are done: see to it that they are kept; `Unkept` when that cannot be."""
+    def for_certain(self, run: Run, *, generation: int, position: int) -> bool:
+        """All steps are done: see to it that they are kept; `Unkept` when that cannot be.
+
+        False when others were asked to do it meanwhile.
+        """
         version = Version(generation, run.applied)
         pause, longest = RETRY_SECONDS
         until = time.monotonic() + PATIENCE_SECONDS
-        self.snapshots.wait()
+        self.snapshots.wait(PATIENCE_SECONDS)
         while True:
             if not self._written(version):
                 self._take(run, generation, position)
-                self.snapshots.wait()
+                self.snapshots.wait(PATIENCE_SECONDS)
             if self._complete(version):
-                return
+                return True
+            if run.ended:
+                return False
             if time.monotonic() > until:
                 what = f"what the last step has trained cannot be kept in '{self.snapshots.place}'"
                 fix = "make room there and start the job again: it goes on from its checkpoints"

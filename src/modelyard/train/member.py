@@ -62,6 +62,8 @@ class Standing:
     position: int = 0
     #: steps of what it knows to be kept; -1 when that is nothing
     kept: int = -1
+    #: whether it is keeping what all steps have trained
+    keeping: bool = False
 
     def said(self, hello: Hello) -> Hello:
         """A hello that says so."""
@@ -73,6 +75,7 @@ class Standing:
             lineage=self.lineage,
             position=self.position,
             kept=self.kept,
+            keeping=self.keeping,
         )
 
 
@@ -132,6 +135,11 @@ class Member:
 
     # What the training loop asks.
 
+    @property
+    def ended(self) -> bool:
+        """Whether the conductor does not count on this worker any more."""
+        return self._end is not None
+
     def next_generation(self) -> Generation:
         """Wait for a generation that was not entered yet, and enter it."""
         with self._changed:
@@ -150,11 +158,12 @@ class Member:
         """Say what this worker does from now on, with the next heartbeat.
 
         Steps are full of votes and commits already, which say the most of it. Only the end of
-        gathering is told at once: a group that was slow to connect is built again.
+        gathering is told at once, for a group that was slow to connect is built again, and keeping,
+        which one member does for all.
         """
-        gathered = self._phase is Phase.GATHERING
+        at_once = phase is Phase.KEEPING or self._phase is Phase.GATHERING
         self._phase = phase
-        if gathered:
+        if at_once:
             self._send(Beat(self._entered, phase))
 
     def vote(self, vote: Vote) -> None:

@@ -23,6 +23,7 @@ from pathlib import Path
 
 import msgspec
 
+from modelyard.train.happenings import UNKEPT, Unkept
 from modelyard.train.heap import keep_freed_memory
 
 
@@ -126,6 +127,9 @@ def _fork(birth: Birth) -> int:
         status = 0
     except SystemExit as end:
         status = end.code if isinstance(end.code, int) else 1
+    except Unkept:
+        traceback.print_exc()
+        status = UNKEPT
     except BaseException:
         traceback.print_exc()
     finally:

@@ -30,7 +30,7 @@ from modelyard.train.conductor.messages import Generation, Hello, Next, Phase
 from modelyard.train.conductor.progress import Settings as ConductorSettings
 from modelyard.train.course import Course
 from modelyard.train.group import Disturbed, Group, connect, open_store
-from modelyard.train.inside import JOINING, Inside, OneProcess, Word
+from modelyard.train.inside import JOINING, Inside, OneProcess, Word, agreed
 from modelyard.train.keeping import Keeper
 from modelyard.train.member import Dismissal, Member, NoConductor, Standing
 from modelyard.train.named_state import by_name, by_number, parameter_names
@@ -85,8 +85,8 @@ class Run:
         self._let_go = False
         #: samples that the parameters have seen, and steps of what is known to be kept
         self._position, self._safe = 0, -1
-        #: whether all steps of the job are done
-        self._all_done = False
+        #: whether all steps of the job are done, and whether this worker is keeping them
+        self._all_done = self._keeping = False
         self._store, self._member = self._line()
         self._model: torch.nn.Module | None = None
         self._optimizer: torch.optim.Optimizer | None = None
@@ -106,6 +106,7 @@ class Run:
                 pending_generation=self._pending_generation,
                 position=self._position,
                 kept=self._safe,
+                keeping=self._keeping,
             )
 
         store = self.inside.store
@@ -226,6 +227,11 @@ class Run:
         self._member.leave()
 
     @property
+    def ended(self) -> bool:
+        """Whether nobody counts on this worker any more."""
+        return self._member.ended
+
+    @property
     def parting(self) -> bool:
         """Whether this worker leaves after this step, and has everything that it takes to go on.
 
@@ -264,6 +270,11 @@ class Run:
             if step.outcome is None:
                 raise Disturbed("the step was not committed")
             if step.outcome is Next.STOP:
+                self._all_done = True
+                undisturbed = not self._member.disturbed.is_set()
+                if not agreed(self.inside, Word(step.generation, self.applied, undisturbed)):
+                    # A member was lost after the step: another generation is about to finish it.
+                    return
                 self._finish(group, generation.number, step.stop)
             if step.outcome is not Next.GO_ON:
                 return
@@ -274,15 +285,20 @@ class Run:
         self._all_done = True
         if self.keeper is None or group.rank:
             return
+        self._keeping = True
         self._member.enter(Phase.KEEPING)
-        self.keeper.for_certain(self, generation=generation, position=position)
-        self._safe = self.applied
-        self._member.kept(self.applied)
+        if self.keeper.for_certain(self, generation=generation, position=position):
+            self._safe = self.applied
+            self._member.kept(self.applied)
 
     def _joined(self) -> tuple[Generation, Group]:
         """The next generation that all processes of this worker have joined."""
         while True:
             generation, group = self._member.next_generation(), None
+            if generation.done and self._safe >= generation.step:
+                # It has said so, and is about to be dismissed.
+                continue
+            self._all_done, self._keeping, self._safe = generation.done, False, -1
             try:
                 group = self._join(generation)
             except Disturbed as error:

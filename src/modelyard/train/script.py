@@ -72,7 +72,6 @@ class Session:
         self._place = None if place is None else str(place)
         self._run = self._start()
         self._snapshots: Snapshots | None = None
-        self._keeper: Keeper | None = None
         self._step: Step | None = None
         #: of the first parameters, by step; None before it is known what is trained
         self._rate: Callable[[int], float] | None = None
@@ -151,7 +150,7 @@ class Session:
 
         self._guard(optimizer)
         kept = None if self._place is None else restore_latest(self._place)
-        self._run.restore(model, optimizer, kept, update=update, keeper=self._keeper)
+        self._run.restore(model, optimizer, kept, update=update, keeper=self._keeping())
         return model, optimizer
 
     def batches(self) -> Iterator[Any]:
@@ -204,17 +203,6 @@ class Session:
         self._run.__enter__()
         if self._duty is not None:
             self._former = signal.signal(signal.SIGTERM, lambda *_: self._run.leave())
-        if self._place is not None:
-            job = "script" if self._duty is None else self._duty.job.name
-            retention = Retention(last=self._wishes.keep)
-            self._snapshots = Snapshots(
-                self._place, job=job, retention=retention, warn=self._run.note
-            )
-            self._keeper = Keeper(
-                snapshots=self._snapshots,
-                steps=self.steps,
-                every=self._wishes.every,
-            )
         return self
 
     def __exit__(
@@ -230,6 +218,15 @@ class Session:
         if self._snapshots is not None:
             self._snapshots.finish()
         self._run.__exit__(kind, error, traceback)
+
+    def _keeping(self) -> Keeper | None:
+        """Who keeps what is trained, if it has a place."""
+        if self._place is None:
+            return None
+        job = "script" if self._duty is None else self._duty.job.name
+        retention = Retention(last=self._wishes.keep)
+        self._snapshots = Snapshots(self._place, job=job, retention=retention, warn=self._run.note)
+        return Keeper(snapshots=self._snapshots, steps=self.steps, every=self._wishes.every)
 
     def _start(self) -> Run:
         wishes, duty = self._wishes, self._duty

@@ -128,6 +128,7 @@ class Step:
             found = loss_of(chosen if len(chosen) else own[:1])
             if run.inside.counts:
                 loss, samples = loss + found * len(chosen), samples + len(chosen)
+        member.enter(Phase.REDUCING)
         try:
             totals = summed(group, Totals(*run.inside.summed((loss, samples))))
         except Disturbed as error:

@@ -31,7 +31,7 @@ from modelyard.train.conductor.journal import CommitLine, LeftBehindLine, Line, 
 from modelyard.train.conductor.progress import Settings
 from modelyard.train.conductor.server import JOURNAL_FILE, TOKEN_VARIABLE
 from modelyard.train.hangs import Hangs
-from modelyard.train.happenings import Happening, JobFailed, Kind
+from modelyard.train.happenings import UNKEPT, Happening, JobFailed, Kind
 from modelyard.train.history import History
 from modelyard.train.nursery import Birth, Born, Died, read_log
 from modelyard.train.staffing import (
@@ -146,7 +146,7 @@ class Supervisor:
 
     @property
     def done(self) -> bool:
-        """Whether all steps are committed."""
+        """Whether nothing is left to do for the conductor."""
         return self._conductor is not None and self._conductor.status == 0
 
     @property
@@ -225,11 +225,11 @@ class Supervisor:
         return self._history.steps >= self._settings.steps
 
     def _all_staffed(self) -> bool:
-        """Whether nobody is needed: all steps are kept, or somebody is there who keeps them."""
+        """Whether nobody is needed: all steps are kept, or enough are there to see to that."""
         if not self._all_committed():
             return False
         kept = self._history.kept >= self._settings.steps or not self._settings.keeps
-        return kept or bool(self._alive)
+        return kept or len(self._alive) >= self._settings.fewest
 
     def _start_nursery(self) -> None:
         self._nursery = subprocess.Popen(
@@ -287,8 +287,12 @@ class Supervisor:
         self._asked.discard(name)
         if status:
             yield Happening(f"died ({status})", name, Kind.DIED)
+        if status == UNKEPT:
+            said = read_log(self.folder / f"{name}.log").rpartition("\n")[2]
+            raise JobFailed(said, fix=f"all that {name} said is in '{self.folder / name}.log'")
         spare = self._staffing.wanted > self._settings.fewest
-        ended = self.done if status else self._all_committed()
+        peaceful = not (status and self._settings.keeps)
+        ended = self.done or (peaceful and self._all_committed())
         if ended or (not status and (asked or spare)):
             # Where it was not asked here, somebody else has asked it, and wants fewer.
             self._staffing.left(place, fewer=not asked)

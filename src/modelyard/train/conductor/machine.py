@@ -133,12 +133,21 @@ class Machine:
         message = event.message
         if isinstance(message, Leave):
             worker.leaving = True
-            # A member stays until its step is over; of spares nobody waits for anything.
-            return list(self._let_go(set(self._workers) - set(self._members)))
+            # A member stays until its step is over, and until the last one is kept; nobody waits
+            # for others.
+            needed = {
+                *self._members,
+                *(self._knowing(self._workers) if self._all_steps_done else ()),
+            }
+            return list(self._let_go(set(self._workers) - needed))
         if isinstance(message, Note):
             return [Noted(event.worker, message.text)]
         if isinstance(message, Kept):
             return list(self._kept(message.step))
+        if isinstance(message, Beat) and message.phase is Phase.KEEPING and self._all_steps_done:
+            # Whatever generation it was told to enter meanwhile.
+            self._enter(worker, message.phase, now)
+            return []
         worker.entered = max(worker.entered, message.generation)
         if event.worker not in self._members or message.generation != self.progress.generation:
             return []
@@ -158,19 +167,33 @@ class Machine:
             # It was told by the conductor before this one, and not heard.
             yield Send(hello.worker, Dismissed(ALL_DONE, again=False))
             return
+        if not self._members and self._ahead(hello):
+            yield self._pick_up(hello)
         self._workers[hello.worker] = _Worker(self._judged(hello), heard=now, since=now)
+        if hello.keeping and self._all_steps_done:
+            self._enter(self._workers[hello.worker], Phase.KEEPING, now)
         if self._absent.pop(hello.worker, None) is not None:
             self._deadlines.mistaken()
         yield Arrived(hello.worker)
         if hello.kept >= self.settings.steps and self.progress.blank:
-            yield self._pick_up([hello.worker])
-        yield from self._kept(hello.kept)
+            yield self._pick_up(hello)
+        if self.progress.knows(hello.kept, hello.lineage):
+            yield from self._kept(hello.kept)
         if self._finished:
             return
         if self._waiting_since is None:
             self._waiting_since = now
         if not self._members:
             yield from self._gather(now, "workers have come")
+
+    def _ahead(self, hello: Hello) -> bool:
+        """Whether it has found a checkpoint of steps whose lines the journal has lost.
+
+        The machine went down before they were on the disk, and the checkpoint was there already.
+        """
+        progress = self.progress
+        same = not progress.blank and hello.lineage == progress.lineage
+        return same and hello.kept == hello.applied > progress.step
 
     def _judged(self, hello: Hello) -> Hello:
         """What a worker's state is worth to this training."""
@@ -196,7 +219,8 @@ class Machine:
         # nobody is lost by the next tick, the group is built again with the same members.
         self._enter(self._workers[name], Phase.GATHERING, now)
         self._votes.pop(name, None)
-        self._failures += 1
+        # Of a group that nobody needs any more it does not matter whether it fails.
+        self._failures += not self._all_steps_done
         self._troubled = True
         if self._failures > MOST_FAILURES * max(len(self._members), 1):
             yield from self._stop(f"the group fails again and again: {message.what}", done=False)
@@ -230,16 +254,22 @@ class Machine:
 
     def _late(self, worker: _Worker, now: float) -> bool:
         """Whether its step takes too long, be it the one that it has to leave for a generation."""
-        if self._all_steps_done:
-            # What is left takes as long as it takes.
-            return False
         waited = now - worker.since
+        if worker.phase is Phase.KEEPING:
+            # That takes as long as it takes.
+            return False
         if worker.entered == self.progress.generation and worker.phase is not Phase.COMPUTING:
-            waits = worker.phase is Phase.REDUCING or worker.hello.worker in self._votes
-            return not waits and waited > OTHER_STALLS * self.settings.stall_seconds
+            others = (self._workers[name] for name in self._members)
+            alone = all(self._waits(other) for other in others if other is not worker)
+            longest = OTHER_STALLS * self.settings.stall_seconds
+            return alone and not self._waits(worker) and waited > longest
         members = len(self._members)
         limit = self._deadlines.step(-(-self.settings.batch_of(members) // members))
         return limit is not None and waited > limit
+
+    def _waits(self, worker: _Worker) -> bool:
+        """Whether it waits for other members."""
+        return worker.phase is Phase.REDUCING or worker.hello.worker in self._votes
 
     def _stuck(self, now: float) -> bool:
         """Somebody reported trouble and nobody was lost."""
@@ -254,7 +284,10 @@ class Machine:
     def _gather(self, now: float, why: str) -> Iterator[Instruction]:
         """Begin when there are enough, and nobody else is likely to come soon."""
         ready = len(self._workers)
-        if ready < self.settings.fewest or self._waiting_since is None:
+        if self._waiting_since is None:
+            return
+        enough = ready >= self.settings.fewest
+        if not (enough or (self._all_steps_done and self._knowing(self._workers))):
             return
         first = self.progress.generation <= self.settings.after_generation
         patience = self.settings.patience_seconds if first else self.settings.stall_seconds
@@ -292,7 +325,8 @@ class Machine:
         chosen = self._chosen()
         best = max((self._workers[name].hello.applied for name in chosen), default=-1)
         if len(chosen) >= self.settings.fewest and best > 0 and self.progress.blank:
-            yield self._pick_up(chosen)
+            hellos = [self._workers[name].hello for name in chosen]
+            yield self._pick_up(max(hellos, key=lambda hello: hello.applied))
         if len(chosen) < self.settings.fewest or (max(best, 0) < self.progress.step and not back):
             # Somebody who was thought dead may come again and save what only they know.
             self._members, self._waiting_since = (), now
@@ -302,10 +336,8 @@ class Machine:
         yield from self._begin(chosen, now, why)
 
     def _have_kept(self, knowing: tuple[str, ...], now: float, why: str) -> Iterator[Instruction]:
-        """Have one of those who know all steps keep what they have trained."""
-        keeper = self._workers[knowing[0]]
-        if self._members[:1] == knowing[:1] and keeper.phase is not Phase.GATHERING:
-            # That is what it does already.
+        """Have one of those who know all steps keep what they have trained, if none does yet."""
+        if any(self._workers[name].phase is Phase.KEEPING for name in knowing):
             self._members = knowing
             return
         yield from self._begin(knowing, now, why)
@@ -347,13 +379,14 @@ class Machine:
         others.sort(key=lambda name: -self._workers[name].hello.applied)
         return tuple((staying + others)[: self.settings.most])
 
-    def _pick_up(self, chosen: Sequence[str]) -> PickedUp:
-        hellos = [self._workers[name].hello for name in chosen]
-        newest = max(hellos, key=lambda hello: hello.applied)
-        found = PickedUp(newest.applied, newest.position, newest.lineage)
+    def _pick_up(self, hello: Hello) -> PickedUp:
+        """Go on after the steps that somebody's checkpoint has, and the journal has not."""
+        found = PickedUp(hello.applied, hello.position, hello.lineage)
         self.progress = self.progress.picked_up(
             step=found.step, position=found.position, lineage=found.lineage
         )
+        for worker in self._workers.values():
+            worker.hello = self._judged(worker.hello)
         return found
 
     def _go_back(self, step: int, chosen: Sequence[str]) -> RolledBack:

@@ -61,6 +61,8 @@ class Hello(msgspec.Struct, frozen=True, tag="hello"):
     position: int = 0
     #: steps of the newest state that it knows to be kept; -1 if none
     kept: int = -1
+    #: whether it is keeping what all steps have trained
+    keeping: bool = False
 
 
 class Vote(msgspec.Struct, frozen=True, tag="vote"):

@@ -96,8 +96,9 @@ class Progress:
         return None if step else 0
 
     def picked_up(self, *, step: int, position: int, lineage: int) -> Progress:
-        """With so many steps of which there is no journal, only what they have trained."""
-        return replace(self, step=step, position=position, forks=(step,) * lineage)
+        """With so many steps, of the last of which there is no journal, only what they trained."""
+        unknown = (step,) * (lineage - self.lineage)
+        return replace(self, step=step, position=position, forks=(*self.forks, *unknown))
 
     def after_commit(self, *, step: int, start: int, stop: int, generation: int) -> Progress:
         """With one step more."""
