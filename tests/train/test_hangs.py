@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("msgspec", reason="training needs msgspec: install the extra 'train'")
 
-from modelyard.train.conductor.journal import CameLine, CommitLine, LeftBehindLine
+from modelyard.train.conductor.journal import CameLine, CommitLine, KeptLine, LeftBehindLine
 from modelyard.train.hangs import ALONE_SECONDS, HUNG_STALLS, HUNG_STEPS, MOST_TIMES, Hangs
 
 STALL = 2.0
@@ -29,6 +29,17 @@ def test_one_who_does_not_come_again_hangs() -> None:
     assert hangs.hung(1.1 + PATIENCE) == {"a": "nothing was heard of it"}
     hangs.forget("a")
     assert hangs.hung(1e6) == {}
+
+
+def test_when_all_steps_are_kept_nobody_who_is_absent_is_waited_for() -> None:
+    hangs = Hangs(STALL)
+    hangs.hear(left("a"), 1.0)
+    hangs.hear(KeptLine(1, 0.0), 2.0)
+    assert hangs.hung(2.1) == {"a": "nothing was heard of it"}
+    # More steps were wanted.
+    hangs.hear(commit("b"), 3.0)
+    hangs.hear(left("a"), 4.0)
+    assert hangs.hung(4.1) == {}
 
 
 def test_where_steps_are_long_patience_is_too() -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
-from modelyard.train.conductor.journal import CameLine, CommitLine, LeftBehindLine, Line
+from modelyard.train.conductor.journal import CameLine, CommitLine, KeptLine, LeftBehindLine, Line
 
 #: A worker that has not come again after so many stalls and steps hangs, where others go on without
 #: it;
@@ -40,6 +40,8 @@ class Hangs:
     _committed: float = float("-inf")
     #: what the slowest member of that step took for its part
     _step_seconds: float = 0.0
+    #: whether all steps are kept: then nobody who is absent knows anything that is missed
+    _kept: bool = False
 
     def hear(self, line: Line, now: float) -> None:
         """A line was added to the journal."""
@@ -49,11 +51,14 @@ class Hangs:
         elif isinstance(line, CameLine) and self._times[line.worker] < MOST_TIMES:
             self._absent.pop(line.worker, None)
         elif isinstance(line, CommitLine):
-            self._committed = now
+            self._committed, self._kept = now, False
             self._step_seconds = max(line.busy, default=0.0)
             for name in line.members:
                 self._absent.pop(name, None)
                 self._times.pop(name, None)
+
+        elif isinstance(line, KeptLine):
+            self._kept = True
 
     def forget(self, worker: str) -> None:
         """It is dead."""
@@ -69,6 +74,8 @@ class Hangs:
         }
 
     def _patience(self, absence: _Absence) -> float:
+        if self._kept:
+            return 0.0
         patience = HUNG_STALLS * self.stall_seconds + HUNG_STEPS * self._step_seconds
         if self._committed > absence.since:
             return patience

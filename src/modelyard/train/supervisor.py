@@ -162,13 +162,13 @@ class Supervisor:
     def tend(self) -> list[Happening]:
         """Look after all processes once, without waiting for anything."""
         happened = list(self._hear())
+        happened.extend(self._end_hung())
         assert self._conductor is not None
         status = self._conductor.status
         if status == 0:
             return happened
         if status is not None:
             happened.extend(self._conductor.revive(status, self._history.steps))
-        happened.extend(self._end_hung())
         if not self._all_staffed():
             places = self._staffing.births(time.monotonic())
             happened.extend(self._birth(place) for place in places)

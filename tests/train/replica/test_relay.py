@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 pytest.importorskip("torch", reason="training needs torch: install the extra 'train'")
 
-from modelyard.train.conductor.messages import Beat, Hello, Leave, Phase, Trouble, Vote
+from modelyard.train.conductor.messages import Beat, Hello, Leave, Note, Phase, Trouble, Vote
 from modelyard.train.replica.relay import Chorus, one_beat, one_hello, one_vote
 
 
@@ -77,6 +77,7 @@ def test_trouble_is_told_once_and_anybody_may_leave() -> None:
     assert chorus.hear(0, Trouble(1, "broken too")) is None
     assert chorus.hear(0, Trouble(2, "again")) == Trouble(2, "again")
     assert chorus.hear(1, Leave()) == Leave()
+    assert chorus.hear(1, Note("no space is left")) == Note("no space is left")
 
 
 def test_a_replica_knows_what_all_its_places_know() -> None:

@@ -30,6 +30,7 @@ from modelyard.train.conductor.messages import (
     FromWorker,
     Hello,
     Leave,
+    Note,
     Phase,
     Trouble,
     Vote,
@@ -75,8 +76,9 @@ class Chorus:
                 return None
             self._troubled = message.generation
             return message
-        # Anybody may ask to leave; what else there is, all places say alike.
-        return message if isinstance(message, Leave) or place == 0 else None
+        # Anybody may ask to leave, and tell people something, as that its share cannot be written;
+        # what else there is, all places say alike.
+        return message if isinstance(message, Leave | Note) or place == 0 else None
 
     def _all(self, said: dict[int, _Said], one: Callable[[Sequence[_Said]], _Said]) -> _Said | None:
         if len(said) < self.places:
