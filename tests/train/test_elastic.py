@@ -19,6 +19,7 @@ from pathlib import Path
 
 import msgspec
 import numpy as np
+import psutil
 import pytest
 
 pytest.importorskip("torch", reason="training needs torch: install the extra 'train'")
@@ -119,6 +120,27 @@ def kill_one(supervisor: Supervisor, luck: random.Random) -> None:
     living = [pid for pid in supervisor.workers.values() if pid]
     if len(living) > 1:
         os.kill(luck.choice(living), signal.SIGKILL)
+
+
+def test_workers_end_when_the_process_that_started_them_dies(tmp_path: Path) -> None:
+    found: list[int] = []
+
+    def kill_their_parent(supervisor: Supervisor) -> None:
+        found.extend(supervisor.workers.values())
+        os.kill(psutil.Process(found[0]).ppid(), signal.SIGKILL)
+
+    with pytest.raises(JobFailed, match="start the job again"):
+        play(tmp_path, steps=100_000, workers=2, disturb=Every(20, kill_their_parent))
+    assert len(set(found)) > 1
+    assert not any(is_alive(pid) for pid in found)
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process is there that is more than a number."""
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def test_two_workers_learn_together(tmp_path: Path) -> None:

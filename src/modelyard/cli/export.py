@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -78,7 +79,9 @@ def export(
     if done.loadable:
         name = shlex.quote(str(folder))
         click.echo(f"\nTrain it further: write 'from: {name}' in a job, or load it in Python with")
-        click.echo(f"transformers.AutoModel.from_pretrained({str(folder)!r})")
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        (loads,) = config["architectures"]
+        click.echo(f"transformers.{loads}.from_pretrained({str(folder)!r})")
     else:
         click.echo("\nNo class of transformers computes this model: weights have their own names")
 

@@ -18,6 +18,7 @@ from modelyard.keep.checkpoint import MANIFEST, Version
 from modelyard.keep.store import open_store
 from modelyard.train.happenings import Unkept
 from modelyard.train.snapshots import Owned, Snapshots
+from modelyard.units import format_duration
 
 if TYPE_CHECKING:
     from modelyard.train.run import Run
@@ -65,6 +66,7 @@ class Keeper:
         pause, longest = RETRY_SECONDS
         until = time.monotonic() + PATIENCE_SECONDS
         self.snapshots.wait(PATIENCE_SECONDS)
+        told = False
         while True:
             if not self._written(version):
                 self._take(run, generation, position)
@@ -73,6 +75,10 @@ class Keeper:
                 return True
             if run.ended:
                 return False
+            if not (told or self._written(version)):
+                limit = format_duration(PATIENCE_SECONDS)
+                run.note(f"all steps are done, and wait in memory to be kept, for {limit} at most")
+                told = True
             if time.monotonic() > until:
                 what = f"what the last step has trained cannot be kept in '{self.snapshots.place}'"
                 fix = "make room there and start the job again: it goes on from its checkpoints"

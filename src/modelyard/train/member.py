@@ -108,6 +108,8 @@ class Member:
         #: whether the training loop waits for a word of the conductor
         self._ready = False
         self._socket: socket.socket | None = None
+        #: notes of the time before the first connection
+        self._untold: list[str] = []
         self._sending = threading.Lock()
         #: set while waiting for peers of the present generation is pointless
         self.disturbed = threading.Event()
@@ -178,7 +180,11 @@ class Member:
         self._send(Kept(step))
 
     def note(self, text: str) -> None:
-        """Tell people something."""
+        """Tell people something; before there is a connection, once there is one."""
+        with self._changed:
+            if self._socket is None:
+                self._untold.append(text)
+                return
         self._send(Note(text))
 
     def trouble(self, what: str) -> None:
@@ -242,7 +248,10 @@ class Member:
         with self._changed:
             self._socket = found
             self._commits.clear()
+            untold, self._untold = self._untold, []
         self._send(self._standing().said(self._hello))
+        for text in untold:
+            self._send(Note(text))
 
     def _find(self) -> socket.socket:
         """A connection to the conductor, tried for as long as patience lasts."""

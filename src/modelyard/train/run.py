@@ -23,6 +23,7 @@ from typing import Self
 import torch
 import torch.distributed as dist
 
+from modelyard.errors import InputError
 from modelyard.train.aggregate.all_reduce import AllReduce
 from modelyard.train.aggregate.interface import Aggregation, Trained
 from modelyard.train.alone import Alone
@@ -173,7 +174,14 @@ class Run:
             return
         state = found.tree
         assert isinstance(state, dict)
-        model.load_state_dict(state["model"])
+        try:
+            model.load_state_dict(state["model"])
+        except RuntimeError as error:
+            # It lists every tensor; the first of them says enough.
+            first = next((line.strip() for line in str(error).splitlines()[1:]), str(error))
+            what = f"the checkpoint '{found.where}' is of another model: {first.rstrip('.')}"
+            fix = "train in another folder (--out), or with the model that the checkpoint is of"
+            raise InputError(what, fix=fix) from None
         names = parameter_names(model, optimizer)
         optimizer.load_state_dict(by_number(state["optimizer"], optimizer, names))
         self.train(

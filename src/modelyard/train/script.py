@@ -149,7 +149,7 @@ class Session:
             optimizer.step()
 
         self._guard(optimizer)
-        kept = None if self._place is None else restore_latest(self._place)
+        kept = None if self._place is None else restore_latest(self._place, warn=self._run.note)
         self._run.restore(model, optimizer, kept, update=update, keeper=self._keeping())
         return model, optimizer
 

@@ -24,6 +24,7 @@ from types import TracebackType
 from typing import IO, Self
 
 import msgspec
+import psutil
 
 from modelyard.errors import cause_of
 from modelyard.train.conducting import Conducting, end
@@ -50,6 +51,8 @@ REQUESTS_FILE = "requests.jsonl"
 POLL_SECONDS = 0.02
 #: How long members may take to tidy up when all steps are done: to keep what they have trained.
 FAREWELL_SECONDS = 600.0
+#: How long workers may take to end when the process that started them has died.
+ORPHAN_SECONDS = 10.0
 
 
 class Supervisor:
@@ -109,6 +112,8 @@ class Supervisor:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        if self._nursery is not None and self._nursery.poll() is not None:
+            self._end_orphans()
         if self._conductor is not None:
             self._conductor.end()
         if self._nursery is not None:
@@ -219,6 +224,18 @@ class Supervisor:
             if pid := self._alive.get(name):
                 yield Happening(f"hangs ({why}) and is ended", name, Kind.HUNG)
                 _signal(pid, signal.SIGKILL)
+
+    def _end_orphans(self) -> None:
+        """See that workers end whose nursery has died, and that they keep what they have before."""
+        until = time.monotonic() + ORPHAN_SECONDS
+        left = {pid for pid in self._alive.values() if pid}
+        for pid in left:
+            _signal(pid, signal.SIGTERM)
+        while left and time.monotonic() < until:
+            time.sleep(POLL_SECONDS)
+            left = {pid for pid in left if psutil.pid_exists(pid)}
+        for pid in left:
+            _signal(pid, signal.SIGKILL)
 
     def _all_committed(self) -> bool:
         self._read()
