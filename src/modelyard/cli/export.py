@@ -80,7 +80,7 @@ def export(
         name = shlex.quote(str(folder))
         click.echo(f"\nTrain it further: write 'from: {name}' in a job, or load it in Python with")
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-        (loads,) = config["architectures"]
+        loads = (config.get("architectures") or ["AutoModel"])[0]
         click.echo(f"transformers.{loads}.from_pretrained({str(folder)!r})")
     else:
         click.echo("\nNo class of transformers computes this model: weights have their own names")

@@ -146,9 +146,9 @@ class Run:
         """What is trained; a restored state says how many steps it has seen, of which lineage.
 
         `update` applies gradients at a step, and does the same with the same gradients on every
-        member; `optimizer.step()` when it is not given. `kept` says, alike on every member, whether
-        `state` will be kept after so many steps: where members differ, they then meet for it.
-        `course` is where `update` finds the learning rate.
+        member; `optimizer.step()` when it is not given. `keeper` keeps `state`, after the same
+        steps whoever does it: where members differ, they then meet for it. `course` is where
+        `update` finds the learning rate.
         """
         self.course = course or self.course
         self._model, self._optimizer = model, optimizer
@@ -290,7 +290,6 @@ class Run:
 
     def _finish(self, group: Group, generation: int, position: int) -> None:
         """All steps are done: the first member keeps them, and the others stay until it has."""
-        self._all_done = True
         if self.keeper is None or group.rank:
             return
         self._keeping = True

@@ -305,8 +305,10 @@ class Supervisor:
         if status:
             yield Happening(f"died ({status})", name, Kind.DIED)
         if status == UNKEPT:
-            said = read_log(self.folder / f"{name}.log").rpartition("\n")[2]
-            raise JobFailed(said, fix=f"all that {name} said is in '{self.folder / name}.log'")
+            # The last line of a traceback: the name of the error, and what it says.
+            said = read_log(self.folder / f"{name}.log").rpartition("\n")[2].partition(": ")[2]
+            what, _, fix = said.partition(". Fix: ")
+            raise JobFailed(what, fix=fix)
         spare = self._staffing.wanted > self._settings.fewest
         peaceful = not (status and self._settings.keeps)
         ended = self.done or (peaceful and self._all_committed())
